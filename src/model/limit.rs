@@ -26,3 +26,28 @@ pub const TURN_BUDGET_US: u64 = 250;
 
 /// Events that one turn takes at most.
 pub const TURN_EVENTS_MAX: usize = 1024;
+
+/// The receive buffer that all connections of a shard share, bytes; frames up to this size are cut out of it without a copy.
+pub const RECV_BUFFER_BYTES: usize = 128 * 1024;
+
+/// Bytes that one connection may bring in before the next one has its turn.
+pub const RECV_CONN_BYTES_MAX: usize = 512 * 1024;
+
+/// Bytes that one turn may take from all sockets.
+pub const RECV_TURN_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Memory that a frame larger than the receive buffer reserves at first, bytes; it grows fourfold as bytes really arrive, since
+/// the size is only the client's claim. Holds a produce request of Kafka's default `max.request.size` in one piece.
+pub const FRAME_RESERVE_BYTES: usize = 2 * 1024 * 1024;
+
+/// Longest piece of a file handed to one sendfile, bytes: the longest time on the core for one system call.
+pub const SEND_FILE_BYTES_MAX: usize = 256 * 1024;
+
+/// Bytes that one connection may be sent before the next one has its turn.
+pub const SEND_CONN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Connections accepted in one go before anything else is done.
+pub const ACCEPTS_PER_TURN_MAX: usize = 64;
+
+/// Pause of a listener that ran out of file descriptors or memory, milliseconds.
+pub const ACCEPT_BACKOFF_MS: u64 = 50;

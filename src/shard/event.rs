@@ -16,9 +16,15 @@ pub enum Event {
         peer: SocketAddr,
         local: SocketAddr,
     },
-    /// One whole request frame, without its size field.
+    /// One whole request frame, without its size field. It shares a receive buffer with its neighbours
+    /// (`limit::RECV_BUFFER_BYTES`): whoever keeps a small one for longer than a turn or two copies it.
     Frame { conn: ConnId, frame: Bytes },
+    /// The peer sends nothing more (it shut down its half, or closed the socket: the two look the same), but may still
+    /// read. The shard answers what it has of it, then puts the connection into [`Actions::closes`]; one with nothing
+    /// left to answer is closed in the same turn.
+    HalfClosed { conn: ConnId },
     /// The peer is gone, or the shell closed the connection; nothing more comes for it and nothing can be sent.
+    /// Comes once for every [`Event::Open`], also after [`Actions::closes`].
     Closed { conn: ConnId },
     /// `bytes` more of what was given to send on this connection are with the kernel (size fields included).
     Sent { conn: ConnId, bytes: usize },
