@@ -51,3 +51,15 @@ pub const ACCEPTS_PER_TURN_MAX: usize = 64;
 
 /// Pause of a listener that ran out of file descriptors or memory, milliseconds.
 pub const ACCEPT_BACKOFF_MS: u64 = 50;
+
+/// Bytes of frames that one connection may have read but not started before it is paused.
+pub const CONN_FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Frame bytes that one turn starts at most, so that validation keeps a turn short.
+pub const TURN_FRAME_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Incremental fetch sessions of a shard (Kafka's `max.incremental.fetch.session.cache.slots`). At the bound clients go on with full requests.
+pub const FETCH_SESSIONS_MAX: usize = 1000;
+
+/// A fetch session idle for this long may be evicted, microseconds (Kafka: 2 minutes).
+pub const SESSION_IDLE_EVICT_US: u64 = 120_000_000;
