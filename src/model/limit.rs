@@ -63,3 +63,9 @@ pub const FETCH_SESSIONS_MAX: usize = 1000;
 
 /// A fetch session idle for this long may be evicted, microseconds (Kafka: 2 minutes).
 pub const SESSION_IDLE_EVICT_US: u64 = 120_000_000;
+/// Bytes that one batch may decompress to; INVALID_RECORD above. librdkafka's consumers take no more than 100 MB
+/// (`receive.message.max.bytes`), so nothing that is read again is larger. With a larger `max.message.bytes` more is allowed.
+pub const DECOMPRESSED_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Record errors that one partition's produce answer carries; the others are not listed.
+pub const RECORD_ERRORS_MAX: usize = 1000;
