@@ -1,9 +1,24 @@
-//! What the cluster agreed on: the image and the records that make it.
+//! What the cluster agreed on: the records of the metadata log, the image that they make, and the configs.
+//!
+//! Owns: [`Record`] (with its bytes), [`Image`] (the only state of the cluster; [`Image::apply`] is the only way to change
+//! it), [`Command`] and [`Outcome`] (what is asked of the controller and what became of it), [`config`].
+//!
+//! Invariants:
+//! * The same records in the same order make the same image on every shard of every process; `apply` never fails.
+//! * Metadata offsets count records: the image that has applied `[0..n)` says `n`.
+//! * Every topic in the image is reachable by id and by name, and its partitions are dense from 0.
+//!
+//! Must not know: how records are agreed on (quorum), what a shard does with them.
 
-/// Placeholder until the records exist.
-#[derive(Clone, Debug)]
-pub struct Record;
-#[derive(Clone, Debug)]
-pub struct Command;
-#[derive(Clone, Debug)]
-pub struct Outcome;
+pub mod command;
+pub mod config;
+pub mod image;
+pub mod record;
+
+pub use command::{
+    ApiError, Command, CreatedTopic, DeletedTopic, NewPartitions, NewTopic, Outcome, OutcomeResult,
+    ProducerIdBlock, TopicRef,
+};
+pub use config::{StaticConfig, TopicConfig};
+pub use image::{Image, Node, Process, Topic};
+pub use record::{Endpoint, Partition, PartitionChange, Record, Resource, ShardEndpoints};
