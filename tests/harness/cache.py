@@ -24,6 +24,7 @@ PYTHON_PACKAGES = [
     "lz4==4.4.5",
     "zstandard==0.25.0",
     "cramjam==2.14.0",
+    "python-snappy==0.7.3",
     "crc32c==2.9.post0",
 ]
 
