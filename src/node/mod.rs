@@ -1,1 +1,3 @@
-//! Room under construction.
+//! One process.
+
+pub mod ring;
