@@ -24,11 +24,10 @@ use std::{env, fs};
 const LAST: i16 = i16::MAX;
 
 fn main() {
-    // The fuzz crate, two folders down, builds the same messages.
-    let manifest = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let mut above = manifest.ancestors().map(|dir| dir.join("src/wire/schema"));
-    let dir = above.find(|dir| dir.is_dir()).expect("the schema folder");
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let dir = root.join("src/wire/schema");
     println!("cargo:rerun-if-changed={}", dir.display());
+    println!("cargo:rerun-if-changed=src/wire/build.rs");
     let mut paths: Vec<PathBuf> = fs::read_dir(&dir)
         .expect("the schema folder")
         .map(|entry| entry.expect("an entry of the schema folder").path())
@@ -548,7 +547,8 @@ fn differs_from_default(field: &Field) -> String {
             format!("{name}.as_ref().is_none_or(|list| !list.is_empty())")
         }
         (_, None) if field.array => format!("!{name}.is_empty()"),
-        (_, None) => format!("{name} != Default::default()"),
+        // Not `!= Default::default()`: what a number compares with is open as soon as another crate adds to it.
+        (_, None) => format!("!is_default(&{name})"),
     }
 }
 

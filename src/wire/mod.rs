@@ -60,6 +60,10 @@ pub mod msg {
         pub(super) use super::super::{Malformed, Reader, Records, Writer};
         pub(super) use crate::model::Uuid;
         pub(super) use std::borrow::Cow;
+
+        pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+            *value == T::default()
+        }
     }
 
     /// What the schema says about a message; `api` is -1 for one without a key.
@@ -76,4 +80,84 @@ pub mod msg {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::msg::fetch_response::{FetchResponse, FetchableTopicResponse, PartitionData};
+    use super::msg::produce_request::ProduceRequest;
+    use super::*;
+
+    #[test]
+    fn produce_request_borrows_its_records_from_the_frame() {
+        // Produce v9: transactional id null, acks -1, timeout 30000, one topic "t", one partition 0, records "abc", no tags.
+        let frame = b"\x00\xff\xff\x00\x00\x75\x30\x02\x02t\x02\x00\x00\x00\x00\x04abc\x00\x00\x00";
+        let mut r = Reader::new(frame);
+        let produce = ProduceRequest::decode(&mut r, 9).unwrap();
+        assert_eq!(r.remaining(), 0);
+        assert_eq!((produce.acks, produce.timeout_ms), (-1, 30000));
+        let topic = &produce.topic_data[0];
+        assert!(matches!(topic.name, Cow::Borrowed("t")));
+        let records = &topic.partition_data[0].records;
+        assert!(matches!(records, Records::Bytes(Cow::Borrowed(b"abc"))));
+        let mut w = Writer::new();
+        produce.encode(&mut w, 9);
+        assert_eq!(w.as_bytes(), frame);
+    }
+
+    #[test]
+    fn gap_is_counted_in_the_frame_but_not_written() {
+        let partition = |records| FetchResponse {
+            responses: vec![FetchableTopicResponse {
+                partitions: vec![PartitionData {
+                    records,
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        for version in [4, 12] {
+            let encode = |records| {
+                let mut w = Writer::new();
+                let start = w.begin_frame();
+                write_response_header(&mut w, ApiKey::Fetch, version, 1);
+                partition(records).encode(&mut w, version);
+                w.end_frame(start);
+                (w.gaps.clone(), w.into_bytes())
+            };
+            let payload = vec![7; 300];
+            let (gaps, mut bytes) = encode(Records::Gap(300));
+            bytes.splice(gaps[0]..gaps[0], payload.iter().copied());
+            assert_eq!(gaps.len(), 1);
+            assert_eq!(bytes, encode(Records::Bytes(payload.into())).1);
+            assert_eq!(bytes[..4], (bytes.len() as i32 - 4).to_be_bytes());
+        }
+    }
+
+    #[test]
+    fn kafka_defaults_are_the_defaults() {
+        let fetch = msg::fetch_request::FetchRequest::default();
+        assert_eq!(
+            (fetch.replica_id, fetch.session_epoch, fetch.max_bytes),
+            (-1, -1, i32::MAX)
+        );
+        assert_eq!(fetch.cluster_id, None);
+        assert!(msg::metadata_request::MetadataRequest::default().allow_auto_topic_creation);
+        // Nullable without `default: null` is empty, not null.
+        assert_eq!(
+            msg::metadata_request::MetadataRequest::default().topics,
+            Some(vec![])
+        );
+    }
+
+    #[test]
+    fn api_table_matches_kafka() {
+        assert_eq!(ApiKey::from_i16(0), Some(ApiKey::Produce));
+        assert_eq!(ApiKey::Produce.versions(), (3, 13));
+        assert_eq!(ApiKey::InitProducerId.versions(), (0, 6));
+        assert_eq!(ApiKey::InitProducerId.latest_stable(), 5);
+        assert_eq!(ApiKey::SaslHandshake.first_flexible(), i16::MAX);
+        // 95 keys of Kafka 4.4, of which 4 to 7 have no version left.
+        assert_eq!(ApiKey::all().count(), 91);
+        assert_eq!((4..8).find_map(ApiKey::from_i16), None);
+        assert!(ApiKey::all().all(|api| ApiKey::from_i16(api.code()) == Some(api)));
+    }
+}

@@ -1,0 +1,59 @@
+//! The options by which every tool finds its cluster.
+
+use std::path::PathBuf;
+
+use super::properties::Properties;
+use crate::client::{ClusterConfig, parse_bootstrap};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Connect {
+    /// Nodes to ask first: host:port[,host:port...]
+    #[arg(
+        long,
+        visible_alias = "broker-list",
+        short = 'b',
+        value_name = "SERVERS",
+        default_value = "localhost:9092"
+    )]
+    pub bootstrap_server: String,
+    /// A file of client properties
+    #[arg(long, aliases = ["consumer.config", "producer.config", "admin.config"], value_name = "FILE")]
+    pub command_config: Option<PathBuf>,
+    /// A client property; may be given more than once
+    #[arg(long, aliases = ["producer-property", "consumer-property"], value_name = "KEY=VALUE")]
+    pub command_property: Vec<String>,
+}
+
+impl Connect {
+    /// The client properties of file and command line together.
+    pub fn properties(&self) -> Result<Properties, String> {
+        let mut properties = Properties::default();
+        if let Some(path) = &self.command_config {
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+            properties.add_text(&text);
+        }
+        properties.add_pairs(&self.command_property)?;
+        Ok(properties)
+    }
+
+    pub fn cluster(&self, properties: &mut Properties) -> Result<ClusterConfig, String> {
+        let mut config = ClusterConfig {
+            bootstrap: parse_bootstrap(&self.bootstrap_server)?,
+            ..Default::default()
+        };
+        properties.remove("bootstrap.servers");
+        if let Some(id) = properties.remove("client.id") {
+            config.client_id = id;
+        }
+        if let Some(ms) = properties.number("request.timeout.ms")? {
+            config.request_timeout_ms = ms;
+        }
+        match properties.remove("security.protocol").as_deref() {
+            None | Some("PLAINTEXT") => Ok(config),
+            Some(other) => Err(format!(
+                "security.protocol={other} is not supported by this tool yet"
+            )),
+        }
+    }
+}
