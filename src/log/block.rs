@@ -78,6 +78,21 @@ impl Block {
         self.append_with(bytes.len(), |target| target.copy_from_slice(bytes));
     }
 
+    /// The block for a new use, if nobody else holds it or a span of it. Its old bytes remain behind `len`, so a segment
+    /// must call [`Block::clear_padding`] before a write; otherwise `None`, and the last span frees it.
+    pub fn recycle(mut block: Rc<Block>) -> Option<Rc<Block>> {
+        Rc::get_mut(&mut block)?.len.set(0);
+        Some(block)
+    }
+
+    /// Zeroes what follows `len` in its [`BLOCK_BYTES`] unit: the padding of the next direct write.
+    pub fn clear_padding(&self) {
+        let len = self.len.get();
+        let end = len.next_multiple_of(BLOCK_BYTES);
+        // SAFETY: [len..end) is inside the allocation (the capacity is whole units) and no span reaches it.
+        unsafe { std::ptr::write_bytes(self.ptr.as_ptr().add(len), 0, end - len) };
+    }
+
     /// The frozen bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: [0..len) is inside the allocation and is never written again.
@@ -171,6 +186,22 @@ mod tests {
         assert_eq!(span.bytes(), b"hello");
         assert_eq!(span.padded().1, 4096);
         assert_eq!(span.padded().0 as usize % BLOCK_BYTES, 0);
+    }
+
+    #[test]
+    fn a_block_is_used_again_only_when_no_span_is_left() {
+        let block = Block::new(4096);
+        block.append(b"secret");
+        let span = MemSpan::new(&block, 0, 6);
+        assert!(Block::recycle(block).is_none());
+        assert_eq!(span.bytes(), b"secret");
+        let block = Block::new(4096);
+        block.append(b"secret");
+        let block = Block::recycle(block).expect("nobody else");
+        block.append(b"ab");
+        block.clear_padding();
+        let span = MemSpan::new(&block, 0, 2);
+        assert_eq!(&span.padded_bytes()[..8], b"ab\0\0\0\0\0\0");
     }
 
     #[test]

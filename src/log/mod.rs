@@ -1,7 +1,40 @@
 //! One partition's log, and the journal that makes small appends cheap.
 
 pub mod block;
+pub mod config;
 pub mod op;
+pub mod planted;
+
+mod chain;
+mod commit;
+mod cut;
+mod epochs;
+mod frame;
+mod index;
+mod journal;
+mod load;
+mod ops;
+mod partition;
+mod pool;
+mod producers;
+mod read;
+pub mod recover;
+mod segment;
+mod store;
+mod tick;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use block::{Block, MemSpan};
+pub use config::{Config, StoreConfig};
+pub use epochs::{EpochStart, LeaderEpochs};
 pub use op::{DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, FileRef, OpId, Span};
+pub use ops::Ids;
+pub use partition::{AppendAs, AppendError, Appended, Fenced, Log, LogState};
+pub use producers::{BatchMeta, Producer, ProducerStates};
+pub use read::ReadPlan;
+pub use recover::Opened;
+pub use store::Store;

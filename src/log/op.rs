@@ -24,7 +24,7 @@ pub struct FileRef {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OpId(pub u64);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum DiskOp {
     /// Opens a file for direct writes and page-cache reads. With `create` it is made if missing and then allocated
     /// (fallocate, the size included) to at least `allocate` bytes; file and parent directory are fsynced when either

@@ -10,6 +10,7 @@
 //!
 //! Must not know: how records are agreed on (quorum), what a shard does with them.
 
+mod codec;
 pub mod command;
 pub mod config;
 pub mod image;

@@ -24,10 +24,11 @@ use std::{env, fs};
 const LAST: i16 = i16::MAX;
 
 fn main() {
-    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let dir = root.join("src/wire/schema");
+    // The fuzz crate, two folders down, builds the same messages.
+    let manifest = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let mut above = manifest.ancestors().map(|dir| dir.join("src/wire/schema"));
+    let dir = above.find(|dir| dir.is_dir()).expect("the schema folder");
     println!("cargo:rerun-if-changed={}", dir.display());
-    println!("cargo:rerun-if-changed=src/wire/build.rs");
     let mut paths: Vec<PathBuf> = fs::read_dir(&dir)
         .expect("the schema folder")
         .map(|entry| entry.expect("an entry of the schema folder").path())

@@ -335,3 +335,131 @@ impl<'a> Reader<'a> {
         self.tags(|_, _| false);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flexible(bytes: &[u8]) -> Reader<'_> {
+        let mut r = Reader::new(bytes);
+        r.set_flexible(true);
+        r
+    }
+
+    #[test]
+    fn varints_have_the_published_values() {
+        // From the Protocol Buffers encoding guide: 150, and zigzag of -1, 1, -2, 2147483647, -2147483648.
+        assert_eq!(Reader::new(b"\x96\x01").uvarint(), 150);
+        for (bytes, value) in [
+            (&b"\x01"[..], -1),
+            (b"\x02", 1),
+            (b"\x03", -2),
+            (b"\xfe\xff\xff\xff\x0f", i32::MAX),
+            (b"\xff\xff\xff\xff\x0f", i32::MIN),
+        ] {
+            assert_eq!(Reader::new(bytes).varint(), value);
+            assert_eq!(Reader::new(bytes).varlong(), i64::from(value));
+        }
+        let lowest = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+        assert_eq!(Reader::new(lowest).varlong(), i64::MIN);
+    }
+
+    #[test]
+    fn varint_without_end_is_malformed() {
+        for bytes in [&b"\xff\xff\xff\xff\xff\x01"[..], b"\x80", b""] {
+            let mut r = Reader::new(bytes);
+            r.uvarint();
+            assert!(r.finish().is_err(), "{bytes:?}");
+        }
+        let mut r = Reader::new(&[0x80; 11]);
+        r.varlong();
+        assert!(r.finish().is_err());
+    }
+
+    #[test]
+    fn every_negative_length_is_null_where_null_may_be() {
+        // Kafka reads array count -2 in a nullable array as null, and so with strings and bytes.
+        let mut r = Reader::new(b"\xff\xff\xff\xfe\xff\xfe\xff\xff\xff\xfe");
+        assert_eq!(r.nullable_array(true, 4, Reader::i32), None);
+        assert_eq!(r.nullable_string(true), None);
+        assert_eq!(r.nullable_bytes(true), None);
+        assert_eq!((r.finish(), r.remaining()), (Ok(()), 0));
+        // A compact length of 2^32-1 wraps to -2 in Java.
+        let mut r = flexible(b"\xff\xff\xff\xff\x0f");
+        assert_eq!(r.nullable_array(true, 4, Reader::i32), None);
+        assert_eq!(r.finish(), Ok(()));
+    }
+
+    #[test]
+    fn null_is_malformed_where_it_may_not_be() {
+        let faults: [fn(&mut Reader<'_>); 6] = [
+            |r| drop(r.string()),
+            |r| drop(r.bytes()),
+            |r| drop(r.array(4, Reader::i32)),
+            |r| drop(r.nullable_string(false)),
+            |r| drop(r.nullable_bytes(false)),
+            |r| drop(r.nullable_array(false, 4, Reader::i32)),
+        ];
+        for fault in faults {
+            for bytes in [&b"\xff\xff\xff\xff"[..], b"\xff\xfe\xff\xfe", b"\x80\0\0\0"] {
+                let mut r = Reader::new(bytes);
+                fault(&mut r);
+                assert!(r.finish().is_err());
+            }
+            let mut r = flexible(b"\0");
+            fault(&mut r);
+            assert!(r.finish().is_err());
+        }
+    }
+
+    #[test]
+    fn count_above_the_bytes_that_remain_is_malformed_before_it_reserves() {
+        // KAFKA-14063: a frame of a few bytes that claims 2^31-1 elements.
+        let mut r = Reader::new(b"\x7f\xff\xff\xff\0\0\0\0");
+        assert_eq!(r.array(1, Reader::i8).capacity(), 0);
+        assert!(r.finish().is_err());
+        // Three elements of four bytes do not fit in eleven; two in eight do.
+        let mut r = Reader::new(b"\0\0\0\x03\0\0\0\x01\0\0\0\x02\0\0\0");
+        assert_eq!(r.array(4, Reader::i32).capacity(), 0);
+        assert!(r.finish().is_err());
+        let mut r = flexible(b"\x03\0\0\0\x01\0\0\0\x02");
+        assert_eq!(r.array(4, Reader::i32), [1, 2]);
+        assert_eq!(r.finish(), Ok(()));
+    }
+
+    #[test]
+    fn text_that_is_not_utf8_reads_with_replacement_characters() {
+        assert_eq!(Reader::new(b"\0\x03a\xffb").string(), "a\u{fffd}b");
+        assert!(matches!(
+            Reader::new(b"\0\x02\xc3\xa9").string(),
+            Cow::Borrowed("é")
+        ));
+    }
+
+    #[test]
+    fn string_over_kafkas_bound_is_malformed() {
+        let text = |length: usize| {
+            let mut bytes = vec![b'x'; length + 3];
+            // Two-byte compact lengths end at 16383: these take three.
+            let compact = length as u32 + 1;
+            bytes[0] = compact as u8 | 0x80;
+            bytes[1] = (compact >> 7) as u8 | 0x80;
+            bytes[2] = (compact >> 14) as u8;
+            let mut r = flexible(&bytes);
+            let read = r.string().len();
+            r.finish().map(|()| read)
+        };
+        assert_eq!(text(32767), Ok(32767));
+        assert!(text(32768).is_err());
+    }
+
+    #[test]
+    fn first_fault_is_the_one_reported() {
+        let mut r = Reader::new(b"\0\x05ab");
+        r.string();
+        let first = r.finish();
+        assert_eq!(first.unwrap_err().at, 2);
+        assert_eq!((r.i64(), r.uvarint(), r.remaining()), (0, 0, 0));
+        assert_eq!(r.finish(), first);
+    }
+}

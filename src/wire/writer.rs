@@ -261,3 +261,60 @@ impl Writer {
         self.bytes[start..].rotate_right(size_bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Reader;
+
+    #[test]
+    fn varints_have_the_published_values() {
+        // From the Protocol Buffers encoding guide.
+        let mut w = Writer::new();
+        w.uvarint(150);
+        w.varint(-2);
+        w.varint(i32::MIN);
+        w.varlong(i64::MIN);
+        let expected = b"\x96\x01\x03\xff\xff\xff\xff\x0f\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+        assert_eq!(w.as_bytes(), expected);
+    }
+
+    #[test]
+    fn string_over_kafkas_bound_is_cut_at_a_character() {
+        let mut w = Writer::new();
+        w.string(&"é".repeat(20_000));
+        let bytes = w.into_bytes();
+        let mut r = Reader::new(&bytes);
+        // 32767 is odd and every character has two bytes.
+        assert_eq!(r.string().len(), 32766);
+        assert_eq!((r.finish(), r.remaining()), (Ok(()), 0));
+    }
+
+    #[test]
+    fn null_where_the_version_has_none_is_written_empty() {
+        let mut w = Writer::new();
+        w.nullable_string(None, false);
+        w.nullable_bytes(None, false);
+        w.nullable_array::<i32>(None, false, |w, x| w.i32(*x));
+        w.records(&Records::Null, false);
+        assert_eq!(w.as_bytes(), [0; 14]);
+    }
+
+    #[test]
+    fn tagged_field_of_any_size_has_its_size_in_front() {
+        for length in [0, 1, 127, 128, 300, 20_000] {
+            let mut w = Writer::new();
+            w.set_flexible(true);
+            w.raw(b"before");
+            let tags = w.tags();
+            w.tagged(tags, 3, |w| w.raw(&vec![9; length]));
+            w.tagged(tags, 7, |w| w.i8(5));
+            let bytes = w.into_bytes();
+            let mut r = Reader::new(&bytes[6..]);
+            assert_eq!((r.uvarint(), r.uvarint()), (2, 3));
+            assert_eq!(r.uvarint() as usize, length);
+            let rest = &bytes[6 + r.position() + length..];
+            assert_eq!(rest, [7, 1, 5]);
+        }
+    }
+}

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Index;
-use std::path::PathBuf;
+use std::path::Path;
 
 use corelane::model::Rng;
 
@@ -170,7 +170,10 @@ impl From<Vec<Value>> for Value {
 
 impl Schemas {
     pub fn load() -> Schemas {
-        let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/wire/schema");
+        // The fuzz crate, two folders down, uses this file too.
+        let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        let mut dirs = above.map(|dir| dir.join("src/wire/schema"));
+        let dir = dirs.find(|dir| dir.is_dir()).expect("the schema folder");
         let mut messages = Vec::new();
         for entry in fs::read_dir(dir).expect("the schema folder") {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();

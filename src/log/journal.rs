@@ -1,0 +1,337 @@
+//! The journal of one shard in one log dir: files used in turn, frames one after the other.
+//!
+//! One frame is in flight at a time; what is appended meanwhile gathers into the next (group commit). A file is given
+//! back, oldest first, once all its parts are flushed in segments.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::block::{Block, MemSpan};
+use super::config::StoreConfig;
+use super::op::{DiskOp, FileId};
+use super::ops::{LogIndex, Ops, Task};
+use super::partition::Marks;
+use crate::model::limit::BLOCK_BYTES;
+use crate::model::{Instant, ShardIndex};
+
+/// A file in use: the active one is the last.
+#[derive(Debug)]
+pub(crate) struct JournalFile {
+    /// Counts uses of files, not files: a file given back and taken again gets a new number.
+    pub number: u64,
+    pub file: FileId,
+    pub at: u64,
+    pub first_sequence: u64,
+    /// Logs with parts in this file, and up to where each must be flushed in its segments.
+    pub parts: Vec<Held>,
+    /// The logs of `parts` have been told to give it back.
+    pub urged: bool,
+    /// Entries before this one are done with.
+    pub done: usize,
+    /// Logs whose newest log start is recorded here.
+    pub starts: Vec<LogIndex>,
+}
+
+/// The file is needed until the segment `base` of `log` is flushed up to `byte_end`, and all its older ones are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Held {
+    pub log: LogIndex,
+    pub base: i64,
+    pub byte_end: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub sequence: u64,
+    pub sync: bool,
+    pub logs: Vec<LogIndex>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Journal {
+    shard: ShardIndex,
+    pub generation: u64,
+    pub files: VecDeque<JournalFile>,
+    free: Vec<FileId>,
+    opening: Option<FileId>,
+    /// File numbers on disk, `[0..files_known)` are in use or free or being opened.
+    files_known: u32,
+    next_number: u64,
+    sequence: u64,
+    pub marks: Marks,
+    pub in_flight: Option<InFlight>,
+    pub flushing: bool,
+    /// The flush under way covers frames up to here.
+    flushing_to: u64,
+    /// Someone waits for written frames to be flushed.
+    pub want_flush: bool,
+    /// Logs with parts in frames that are written and not flushed.
+    pub unflushed: Vec<LogIndex>,
+    spare: Option<Rc<Block>>,
+    writing: Option<Rc<Block>>,
+    /// No file could be made: retried at this time; until then logs write directly.
+    pub refused_until: Option<Instant>,
+}
+
+impl Journal {
+    pub fn new(shard: ShardIndex, generation: u64) -> Journal {
+        Journal {
+            shard,
+            generation,
+            files: VecDeque::new(),
+            free: Vec::new(),
+            opening: None,
+            files_known: 0,
+            next_number: 0,
+            sequence: 0,
+            marks: Marks::default(),
+            in_flight: None,
+            flushing: false,
+            flushing_to: 0,
+            want_flush: false,
+            unflushed: Vec::new(),
+            spare: None,
+            writing: None,
+            refused_until: None,
+        }
+    }
+
+    /// No file is there or coming: small appends have to go straight to their segments.
+    pub fn is_unavailable(&self) -> bool {
+        self.files.is_empty() && self.free.is_empty() && self.opening.is_none()
+    }
+
+    /// Opens one more file if the spare ones are used up and the bound allows.
+    pub fn prepare(&mut self, config: &StoreConfig, ops: &mut Ops) {
+        if self.opening.is_some()
+            || !self.free.is_empty()
+            || self.files_known >= config.journal_files_max
+            || self.refused_until.is_some()
+        {
+            return;
+        }
+        let file = ops.file();
+        self.opening = Some(file);
+        ops.issue(
+            Task::JournalOpen,
+            DiskOp::Open {
+                file,
+                path: file_name(self.shard, self.files_known),
+                create: true,
+                allocate: u64::from(config.journal_file_bytes),
+            },
+        );
+        self.files_known += 1;
+    }
+
+    /// The first file is used at once; later ones are zeroed in the background first.
+    pub fn opened(&mut self, config: &StoreConfig, ops: &mut Ops) {
+        let file = self.opening.expect("one is being opened");
+        if self.files.is_empty() && self.free.is_empty() {
+            self.free.push(file);
+            self.opening = None;
+            return;
+        }
+        let zeros = Block::new(config.journal_file_bytes as usize);
+        zeros.append_with(config.journal_file_bytes as usize, |_| ());
+        let data = vec![MemSpan::new(&zeros, 0, zeros.len())];
+        ops.issue(
+            Task::JournalClear,
+            DiskOp::Write {
+                file,
+                at: 0,
+                data,
+                sync: true,
+            },
+        );
+    }
+
+    pub fn cleared(&mut self) {
+        self.free.extend(self.opening.take());
+    }
+
+    pub fn open_failed(&mut self, retry_at: Instant) {
+        self.opening = None;
+        self.files_known -= 1;
+        self.refused_until = Some(retry_at);
+    }
+
+    /// Bytes that a frame may still take: 0 when no file is there or the active one is full and may not be left yet.
+    pub fn room(&mut self, config: &StoreConfig, ops: &mut Ops) -> usize {
+        let capacity = u64::from(config.journal_file_bytes);
+        // A frame should not be squeezed into the last blocks of a file.
+        let enough = (capacity / 8).max(BLOCK_BYTES as u64);
+        if let Some(active) = self.files.back() {
+            let room = capacity - active.at;
+            if room >= enough || (self.free.is_empty() && room >= 2 * BLOCK_BYTES as u64) {
+                return room as usize;
+            }
+            // Frames of the next file count as flushed only when all of this one are.
+            if self.marks.flushed < self.marks.written {
+                self.want_flush = true;
+                return 0;
+            }
+        }
+        let Some(file) = self.free.pop() else {
+            return 0;
+        };
+        self.files.push_back(JournalFile {
+            number: self.next_number,
+            file,
+            at: 0,
+            first_sequence: self.sequence + 1,
+            parts: Vec::new(),
+            urged: false,
+            done: 0,
+            starts: Vec::new(),
+        });
+        self.next_number += 1;
+        self.prepare(config, ops);
+        capacity as usize
+    }
+
+    pub fn next_sequence(&self) -> u64 {
+        self.sequence + 1
+    }
+
+    pub fn live_from(&self) -> u64 {
+        self.files
+            .front()
+            .map_or(self.sequence + 1, |f| f.first_sequence)
+    }
+
+    pub fn shard(&self) -> ShardIndex {
+        self.shard
+    }
+
+    pub fn spare(&mut self, bytes: usize) -> Rc<Block> {
+        match self.spare.take() {
+            Some(block) if block.capacity() >= bytes => block,
+            _ => Block::new(bytes),
+        }
+    }
+
+    /// Writes the finished frame in `block` at the end of the active file.
+    pub fn write(&mut self, block: Rc<Block>, logs: Vec<LogIndex>, sync: bool, ops: &mut Ops) {
+        assert!(self.in_flight.is_none(), "one frame at a time");
+        self.sequence += 1;
+        let active = self.files.back_mut().expect("room() found one");
+        let at = active.at;
+        active.at += block.len().next_multiple_of(BLOCK_BYTES) as u64;
+        let data = vec![MemSpan::new(&block, 0, block.len())];
+        ops.issue(
+            Task::JournalWrite,
+            DiskOp::Write {
+                file: active.file,
+                at,
+                data,
+                sync,
+            },
+        );
+        self.writing = Some(block);
+        self.in_flight = Some(InFlight {
+            sequence: self.sequence,
+            sync,
+            logs,
+        });
+    }
+
+    /// The frame in flight is written; gives its logs.
+    pub fn wrote(&mut self) -> InFlight {
+        let done = self.in_flight.take().expect("a frame was in flight");
+        self.marks.written = done.sequence;
+        if done.sync {
+            self.marks.flushed = done.sequence;
+        }
+        self.spare = self.writing.take().and_then(Block::recycle);
+        done
+    }
+
+    /// Someone waits for this frame to be flushed.
+    pub fn want_flushed(&mut self, sequence: u64) {
+        let under_way = self.flushing && sequence <= self.flushing_to;
+        let in_sync_write = self.in_flight.as_ref().is_some_and(|f| f.sync);
+        self.want_flush |= !under_way && !in_sync_write;
+    }
+
+    /// Flushes what is written, if someone waits for it and nothing under way will.
+    pub fn flush_if_wanted(&mut self, ops: &mut Ops) {
+        if !self.want_flush || self.flushing {
+            return;
+        }
+        self.want_flush = false;
+        if self.marks.flushed >= self.marks.written {
+            return;
+        }
+        let active = self.files.back().expect("frames were written");
+        self.flushing = true;
+        let sequence = self.marks.written;
+        self.flushing_to = sequence;
+        ops.issue(
+            Task::JournalFlush { sequence },
+            DiskOp::Flush { file: active.file },
+        );
+    }
+
+    /// The next full file finds no successor: the oldest is needed back.
+    pub fn is_squeezed(&self) -> bool {
+        self.free.is_empty() && self.opening.is_none() && self.files.len() > 1
+    }
+
+    /// One file, full, and no second to be had.
+    pub fn is_stuck(&self) -> bool {
+        self.free.is_empty() && self.opening.is_none() && self.files.len() <= 1
+    }
+
+    /// The oldest file, if it is not the active one.
+    pub fn oldest(&mut self) -> Option<&mut JournalFile> {
+        if self.files.len() > 1 {
+            self.files.front_mut()
+        } else {
+            None
+        }
+    }
+
+    pub fn release_oldest(&mut self) {
+        let file = self.files.pop_front().expect("there is an oldest").file;
+        self.free.push(file);
+    }
+
+    pub fn all_files(&self) -> impl Iterator<Item = FileId> {
+        self.files
+            .iter()
+            .map(|f| f.file)
+            .chain(self.free.iter().copied())
+    }
+
+    /// Notes what the active file is needed for; `entry` is the log's last known place in a file.
+    pub fn note(&mut self, held: Held, entry: &mut Option<(u64, usize)>) {
+        let active = self.files.back_mut().expect("a frame is being built");
+        match *entry {
+            Some((number, i)) if number == active.number => active.parts[i] = held,
+            _ => {
+                *entry = Some((active.number, active.parts.len()));
+                active.parts.push(held);
+            }
+        }
+    }
+
+    /// The log's newest start is in the active file.
+    pub fn note_start(&mut self, log: LogIndex) -> u64 {
+        let active = self.files.back_mut().expect("a frame is being built");
+        active.starts.push(log);
+        active.number
+    }
+}
+
+/// `journal-<shard>-<number>`, at the top of the log dir: Kafka takes every directory there for a partition.
+pub(crate) fn file_name(shard: ShardIndex, number: u32) -> String {
+    format!("journal-{}-{number}", shard.0)
+}
+
+/// Shard and number of a journal file's name.
+pub(crate) fn parse_file_name(name: &str) -> Option<(ShardIndex, u32)> {
+    let (shard, number) = name.strip_prefix("journal-")?.split_once('-')?;
+    let parsed = (ShardIndex(shard.parse().ok()?), number.parse().ok()?);
+    (file_name(parsed.0, parsed.1) == name).then_some(parsed)
+}

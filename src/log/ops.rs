@@ -1,0 +1,164 @@
+//! Operations on their way: ids, what each is for, and the queue that the next call with an `out` hands over.
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+
+use super::op::{DiskOp, FileId, OpId};
+
+/// Index of a log in its store; never given out twice.
+pub(crate) type LogIndex = u32;
+
+/// Where a store's operation and file ids come from: `first`, `first + stride`, ... so that several stores of one shard
+/// (and its metadata log) never collide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ids {
+    pub first: u64,
+    pub stride: u64,
+}
+
+/// What an operation in flight is for.
+#[derive(Debug)]
+pub(crate) enum Task {
+    JournalOpen,
+    /// Zeroes a new journal file, so that later frames overwrite written blocks.
+    JournalClear,
+    JournalWrite,
+    JournalFlush {
+        /// Frames written when the flush was issued: it counts for these and no later one.
+        sequence: u64,
+    },
+    SegmentAllocate {
+        log: LogIndex,
+        base: i64,
+        to: u64,
+    },
+    SegmentWrite {
+        log: LogIndex,
+        base: i64,
+        to: u64,
+        sync: bool,
+        /// Nobody waits for it: it counts towards the bound on such writes.
+        off_path: bool,
+    },
+    SegmentFlush {
+        log: LogIndex,
+        base: i64,
+        /// Bytes staged when the flush was issued.
+        to: u64,
+    },
+    /// The front step of the log's front chain.
+    Chain {
+        log: LogIndex,
+    },
+    /// A closed segment is opened for reading.
+    ReadOpen {
+        log: LogIndex,
+        base: i64,
+        file: FileId,
+    },
+    /// An index interval, for a plan.
+    Read {
+        log: LogIndex,
+        interval: super::read::Interval,
+    },
+    /// The cursor that opens an existing log.
+    Load {
+        log: LogIndex,
+    },
+    /// The clean stop's own files.
+    Stop,
+    /// Nothing waits for it; a failure leaves a file too many.
+    Loose,
+}
+
+/// Operations that follow one another, and what the last one means.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    pub steps: std::collections::VecDeque<DiskOp>,
+    pub then: Then,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    SegmentOpened { base: i64, file: FileId },
+    SegmentClosed { base: i64 },
+    EpochsWritten,
+    CutDone,
+    Closed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ops {
+    ids: Ids,
+    next_op: u64,
+    next_file: u64,
+    queue: Vec<(OpId, DiskOp)>,
+    tasks: FxHashMap<OpId, Task>,
+}
+
+impl Ops {
+    pub fn new(ids: Ids) -> Ops {
+        Ops {
+            ids,
+            next_op: ids.first,
+            next_file: ids.first,
+            queue: Vec::new(),
+            tasks: FxHashMap::default(),
+        }
+    }
+
+    pub fn issue(&mut self, task: Task, op: DiskOp) -> OpId {
+        let id = OpId(self.next_op);
+        self.next_op += self.ids.stride;
+        self.tasks.insert(id, task);
+        self.queue.push((id, op));
+        id
+    }
+
+    pub fn file(&mut self) -> FileId {
+        let id = FileId(self.next_file);
+        self.next_file += self.ids.stride;
+        id
+    }
+
+    /// What the operation was for; `None`: not ours.
+    pub fn finish(&mut self, op: OpId) -> Option<Task> {
+        self.tasks.remove(&op)
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.tasks.len()
+    }
+
+    pub fn hand_over(&mut self, out: &mut Vec<(OpId, DiskOp)>) {
+        out.append(&mut self.queue);
+    }
+}
+
+/// `<topic>-<partition>`, Kafka's directory name.
+pub(crate) fn dir_name(topic: &str, partition: i32) -> String {
+    format!("{topic}-{partition}")
+}
+
+pub(crate) fn segment_path(dir: &str, base: i64, suffix: &str) -> String {
+    format!("{dir}/{base:020}.{suffix}")
+}
+
+pub(crate) fn partition_metadata(topic: crate::model::TopicId) -> Bytes {
+    Bytes::from(format!("version: 0\ntopic_id: {topic}\n"))
+}
+
+/// The topic id in a `partition.metadata`.
+pub(crate) fn parse_partition_metadata(text: &[u8]) -> Option<crate::model::TopicId> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut version = false;
+    let mut topic = None;
+    for line in text.lines() {
+        match line.split_once(':')? {
+            ("version", v) => version = v.trim() == "0",
+            ("topic_id", id) => topic = crate::model::Uuid::parse(id.trim()),
+            _ => return None,
+        }
+    }
+    topic.filter(|_| version)
+}

@@ -1,0 +1,493 @@
+//! The laws of the store while it runs.
+
+use super::testing::{Batch, Rig, batch, tp};
+use super::*;
+use crate::model::ErrorCode;
+
+fn small() -> StoreConfig {
+    StoreConfig {
+        journal_file_bytes: 64 * 1024,
+        journal_files_max: 2,
+        direct_threshold_bytes: 8 * 1024,
+        destage_bytes: 16 * 1024,
+        ..StoreConfig::default()
+    }
+}
+
+#[test]
+fn a_batch_counts_as_written_and_flushed_only_when_its_frame_is() {
+    let mut rig = Rig::ready(1, small(), 1, &Config::default());
+    let b = batch(3, 300, 1);
+    let appended = rig.append(0, &b, true).unwrap();
+    assert_eq!((appended.base_offset, appended.last_offset), (0, 2));
+    rig.commit();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!(
+        (log.appended(), log.written(), log.safe(), log.flushed()),
+        (3, 0, 0, 0)
+    );
+    assert_eq!(rig.disk.pending_writes(), 1);
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!((log.written(), log.safe(), log.flushed()), (3, 3, 3));
+    assert!(rig.store.take_progress().contains(&tp(0)));
+    assert_eq!(rig.read_from(0, 0, 3, 1 << 20), b.stamped(0, 1));
+}
+
+#[test]
+fn one_frame_commits_a_turn_of_many_logs_and_the_next_gathers_meanwhile() {
+    let mut rig = Rig::ready(2, StoreConfig::default(), 100, &Config::default());
+    rig.append(0, &batch(1, 100, 2), true).unwrap();
+    rig.settle();
+    let (writes, flushes) = (rig.disk.writes, rig.disk.flushes);
+    for partition in 1..100 {
+        rig.append(partition, &batch(1, 100, 2), true).unwrap();
+    }
+    rig.commit();
+    for _ in 0..5 {
+        for partition in 0..100 {
+            rig.append(partition, &batch(1, 100, 3), true).unwrap();
+        }
+        rig.commit();
+    }
+    rig.settle();
+    assert_eq!(
+        (rig.disk.writes - writes, rig.disk.flushes - flushes),
+        (2, 2)
+    );
+    assert!((0..100).all(|p| rig.store.log(tp(p)).unwrap().flushed() == 6));
+}
+
+#[test]
+fn acks_one_alone_is_not_flushed_until_the_second_is_over() {
+    let mut rig = Rig::ready(3, small(), 1, &Config::default());
+    rig.append(0, &batch(1, 100, 1), false).unwrap();
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!((log.written(), log.safe(), log.flushed()), (1, 1, 0));
+    let due = rig.store.next_deadline().expect("a flush is due");
+    assert_eq!(due, rig.now.mono.after_ms(1000));
+    rig.pass_ms(1000);
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 1);
+}
+
+#[test]
+fn safe_stops_before_a_written_acks_all_batch_that_is_not_flushed() {
+    let mut rig = Rig::ready(4, small(), 1, &Config::default());
+    // A direct write with acks=1, not flushed; then a small one with acks=all: the flush must cover both.
+    rig.append(0, &batch(1, 20_000, 1), false).unwrap();
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().safe(), 1);
+    rig.append(0, &batch(1, 100, 2), true).unwrap();
+    rig.commit();
+    let (id, result) = rig
+        .disk
+        .complete_where(|op| matches!(op, DiskOp::Write { .. }))
+        .unwrap();
+    rig.deliver(id, result);
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!(
+        (log.written(), log.safe(), log.flushed()),
+        (2, 1, 0),
+        "only a prefix survives a power loss"
+    );
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 2);
+}
+
+#[test]
+fn write_caching_makes_acks_all_safe_when_written() {
+    let config = Config {
+        write_caching: true,
+        ..Config::default()
+    };
+    let mut rig = Rig::ready(5, small(), 1, &config);
+    rig.append(0, &batch(1, 100, 1), true).unwrap();
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!((log.safe(), log.flushed()), (1, 0));
+}
+
+#[test]
+fn flush_messages_forces_a_flush_for_any_acks() {
+    let config = Config {
+        flush_messages: 3,
+        ..Config::default()
+    };
+    let mut rig = Rig::ready(6, small(), 1, &config);
+    rig.append(0, &batch(2, 100, 1), false).unwrap();
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 0);
+    rig.append(0, &batch(1, 100, 1), false).unwrap();
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 3);
+}
+
+#[test]
+fn flush_ms_forces_a_flush_before_the_second_is_over() {
+    let config = Config {
+        flush_ms: 20,
+        ..Config::default()
+    };
+    let mut rig = Rig::ready(7, small(), 1, &config);
+    rig.append(0, &batch(1, 100, 1), false).unwrap();
+    rig.settle();
+    rig.pass_ms(19);
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 0);
+    rig.pass_ms(1);
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 1);
+}
+
+#[test]
+fn a_flush_counts_only_for_writes_completed_before_it_was_issued() {
+    let mut rig = Rig::ready(8, small(), 1, &Config::default());
+    rig.append(0, &batch(1, 100, 1), false).unwrap();
+    rig.settle();
+    rig.pass_ms(1000);
+    // The flush is under way; another frame completes before it does.
+    rig.append(0, &batch(1, 100, 2), false).unwrap();
+    rig.commit();
+    let (id, result) = rig
+        .disk
+        .complete_where(|op| matches!(op, DiskOp::Write { .. }))
+        .unwrap();
+    rig.deliver(id, result);
+    let (id, result) = rig
+        .disk
+        .complete_where(|op| matches!(op, DiskOp::Flush { .. }))
+        .unwrap();
+    rig.deliver(id, result);
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!((log.written(), log.flushed()), (2, 1));
+}
+
+#[test]
+fn bulk_goes_straight_to_the_segment_and_small_appends_behind_it_wait_for_it() {
+    let mut rig = Rig::ready(9, small(), 1, &Config::default());
+    rig.append(0, &batch(1, 20_000, 1), true).unwrap();
+    rig.commit();
+    rig.append(0, &batch(1, 100, 2), true).unwrap();
+    rig.commit();
+    assert_eq!(
+        rig.disk.pending_writes(),
+        2,
+        "one to the segment, one to the journal"
+    );
+    // The journal's first: it counts only when what is before it does.
+    let journal = |op: &DiskOp| matches!(op, DiskOp::Write { data, .. } if data.iter().map(|d| d.len()).sum::<usize>() < 4096);
+    let (id, result) = rig.disk.complete_where(journal).unwrap();
+    rig.deliver(id, result);
+    assert_eq!(rig.store.log(tp(0)).unwrap().written(), 0);
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 2);
+    let file = rig.disk.file("t-0/00000000000000000000.log").unwrap();
+    let first = batch(1, 20_000, 1).stamped(0, 1);
+    assert_eq!(file[..first.len()], first);
+}
+
+#[test]
+fn duplicates_answer_the_first_offsets_and_append_nothing() {
+    let mut rig = Rig::ready(10, small(), 1, &Config::default());
+    for i in 0..6 {
+        rig.append(0, &Batch::of_producer(2, 100, 9, 0, i * 2), true)
+            .unwrap();
+    }
+    for i in 1..6 {
+        let twin = rig
+            .append(0, &Batch::of_producer(2, 100, 9, 0, i * 2), true)
+            .unwrap();
+        assert!(twin.duplicate);
+        assert_eq!(
+            (twin.base_offset, twin.last_offset),
+            (i64::from(i * 2), i64::from(i * 2 + 1))
+        );
+    }
+    let sixth = rig
+        .append(0, &Batch::of_producer(2, 100, 9, 0, 0), true)
+        .unwrap_err();
+    assert_eq!(sixth.code, ErrorCode::OutOfOrderSequenceNumber);
+    assert_eq!(rig.store.log(tp(0)).unwrap().appended(), 12);
+}
+
+#[test]
+fn a_batch_larger_than_a_segment_is_refused() {
+    let config = Config {
+        segment_bytes: 10_000,
+        ..Config::default()
+    };
+    let mut rig = Rig::ready(11, small(), 1, &config);
+    let error = rig.append(0, &batch(1, 10_000, 1), true).unwrap_err();
+    assert_eq!(error.code, ErrorCode::RecordListTooLarge);
+}
+
+#[test]
+fn segments_roll_by_size_and_are_kafkas_when_closed() {
+    let config = Config {
+        segment_bytes: 30_000,
+        ..Config::default()
+    };
+    let mut rig = Rig::ready(12, small(), 1, &config);
+    let mut expected = Vec::new();
+    for i in 0..20 {
+        let b = Batch::of_producer(2, 4_000, 5, 0, i * 2);
+        expected.push(b.stamped(i64::from(i * 2), 1));
+        rig.append(0, &b, true).unwrap();
+        if i % 3 == 0 {
+            rig.settle();
+        } else {
+            rig.commit();
+        }
+    }
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!((log.flushed(), log.segments_count()), (40, 3));
+    // 7 batches of 4,0xx bytes fit 30,000.
+    let names: Vec<String> = rig
+        .disk
+        .paths()
+        .into_iter()
+        .filter(|p| p.starts_with("t-0/"))
+        .collect();
+    let expected_names = [
+        "t-0/00000000000000000000.index",
+        "t-0/00000000000000000000.log",
+        "t-0/00000000000000000000.timeindex",
+        "t-0/00000000000000000014.index",
+        "t-0/00000000000000000014.log",
+        "t-0/00000000000000000014.snapshot",
+        "t-0/00000000000000000014.timeindex",
+        "t-0/00000000000000000028.log",
+        "t-0/00000000000000000028.snapshot",
+        "t-0/leader-epoch-checkpoint",
+        "t-0/partition.metadata",
+    ];
+    assert_eq!(names, expected_names);
+    assert_eq!(
+        rig.disk.file(expected_names[1]).unwrap(),
+        expected[..7].concat()
+    );
+    assert_eq!(
+        rig.disk.file(expected_names[4]).unwrap(),
+        expected[7..14].concat()
+    );
+    assert_eq!(
+        rig.disk.file("t-0/leader-epoch-checkpoint").unwrap(),
+        b"0\n1\n1 0\n"
+    );
+    assert_eq!(rig.read_from(0, 0, 40, 10_000), expected.concat());
+}
+
+#[test]
+fn segments_roll_by_age_of_their_records() {
+    let config = Config {
+        segment_ms: 5000,
+        ..Config::default()
+    };
+    let mut rig = Rig::ready(13, small(), 1, &config);
+    for at in [10_000, 15_000, 15_001, 12_000, 20_002] {
+        let mut builder = crate::batch::Builder::new();
+        builder.push(at, None, Some(b"x"), &[]);
+        rig.append(0, &Batch(builder.build()), true).unwrap();
+    }
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    let bases: Vec<i64> = log.segments.iter().map(|s| s.base).collect();
+    assert_eq!(bases, [0, 2, 4]);
+    assert_eq!(log.max_timestamp(), Some((20_002, 4)));
+}
+
+#[test]
+fn everything_is_read_back_whether_in_memory_or_in_files() {
+    let store = StoreConfig {
+        tail_cache_bytes: 0,
+        ..small()
+    };
+    let config = Config {
+        segment_bytes: 100_000,
+        ..Config::default()
+    };
+    for seed in 0..40 {
+        let mut rig = Rig::ready(seed, store.clone(), 2, &config);
+        let mut expected = [Vec::new(), Vec::new()];
+        let mut offsets = Vec::new();
+        for i in 0..120u32 {
+            let partition = (i % 2) as i32;
+            let bytes = [80, 300, 3_000, 9_000, 30_000][rig.disk.rng.below(5) as usize];
+            let records = 1 + rig.disk.rng.below(4) as usize;
+            let b = batch(records, bytes, i as u8);
+            let appended = rig.append(partition, &b, i % 3 == 0).unwrap();
+            let stamped = b.stamped(appended.base_offset, 1);
+            if partition == 0 {
+                offsets.push((
+                    appended.base_offset,
+                    appended.last_offset,
+                    expected[0].len(),
+                ));
+            }
+            expected[partition as usize].extend_from_slice(&stamped);
+            rig.commit();
+            for _ in 0..rig.disk.rng.below(6) {
+                rig.step();
+            }
+        }
+        rig.settle();
+        rig.pass_ms(1000);
+        rig.settle();
+        for partition in 0..2 {
+            let end = rig.store.log(tp(partition)).unwrap().flushed();
+            assert_eq!(
+                end,
+                rig.store.log(tp(partition)).unwrap().appended(),
+                "seed {seed}"
+            );
+            for bytes_max in [1, 5_000, 1 << 20] {
+                let got = rig.read_from(partition, 0, end, bytes_max);
+                let e = &expected[partition as usize];
+                assert!(
+                    got == *e,
+                    "seed {seed} partition {partition} bytes_max {bytes_max}"
+                );
+            }
+        }
+        let end = rig.store.log(tp(0)).unwrap().appended();
+        for (base, last, at) in offsets {
+            for offset in [base, last] {
+                let got = rig.read_from(0, offset, end, 1 << 20);
+                assert!(got == expected[0][at..], "seed {seed} offset {offset}");
+            }
+        }
+        assert!(
+            rig.store.pool.live_bytes() < 200_000,
+            "the tail cache keeps its budget"
+        );
+    }
+}
+
+#[test]
+fn a_reader_gets_nothing_at_or_above_its_end() {
+    let mut rig = Rig::ready(14, small(), 1, &Config::default());
+    let (a, b) = (batch(3, 300, 1), batch(2, 300, 2));
+    rig.append(0, &a, true).unwrap();
+    rig.append(0, &b, true).unwrap();
+    assert_eq!(rig.read_from(0, 0, 3, 1 << 20), a.stamped(0, 1));
+    assert_eq!(rig.read_from(0, 4, 5, 1 << 20), b.stamped(3, 1));
+    assert!(matches!(
+        rig.store.read(tp(0), 3, 3, 100, true),
+        ReadPlan::Empty
+    ));
+    assert!(matches!(
+        rig.store.read(tp(0), 6, 6, 100, true),
+        ReadPlan::OutOfRange
+    ));
+    assert!(
+        matches!(rig.store.read(tp(0), 0, 5, 100, false), ReadPlan::Empty),
+        "the first batch is larger"
+    );
+}
+
+#[test]
+fn journal_files_are_given_back_when_their_logs_are_in_segments() {
+    let mut rig = Rig::ready(15, small(), 40, &Config::default());
+    // 400 turns of 40 logs: fifty times what both files hold.
+    for round in 0..400 {
+        for partition in 0..40 {
+            rig.append(partition, &batch(1, 150, round as u8), true)
+                .unwrap();
+        }
+        rig.commit();
+        rig.step();
+        rig.step();
+    }
+    rig.settle();
+    assert!((0..40).all(|p| rig.store.log(tp(p)).unwrap().flushed() == 400));
+    let journal: Vec<String> = rig
+        .disk
+        .paths()
+        .into_iter()
+        .filter(|p| p.starts_with("journal"))
+        .collect();
+    assert_eq!(journal, ["journal-0-0", "journal-0-1"]);
+}
+
+#[test]
+fn a_full_disk_refuses_appends_and_serves_again_when_there_is_space() {
+    let store = StoreConfig {
+        journal_files_max: 1,
+        ..small()
+    };
+    let mut rig = Rig::ready(16, store, 1, &Config::default());
+    rig.disk.space = 300_000;
+    let mut acknowledged = 0;
+    let mut refused = 0;
+    for i in 0..200 {
+        match rig.append(0, &batch(1, 3_000, i as u8), true) {
+            Ok(_) => {}
+            Err(e) => {
+                assert_eq!(e.code, ErrorCode::KafkaStorageError);
+                refused += 1;
+            }
+        }
+        rig.settle();
+        let log = rig.store.log(tp(0)).unwrap();
+        acknowledged = log.safe();
+        if let Some(from) = log.stalled_from() {
+            assert!(from >= acknowledged);
+        }
+        assert!(log.is_ready());
+    }
+    assert!(
+        acknowledged > 30 && refused > 50,
+        "{acknowledged} acknowledged, {refused} refused"
+    );
+    let got = rig.read_from(0, 0, acknowledged, 1 << 20);
+    assert_eq!(
+        got.len(),
+        batch(1, 3_000, 0).0.len() * acknowledged as usize
+    );
+    rig.disk.space = u64::MAX;
+    rig.pass_ms(1000);
+    rig.settle();
+    rig.append(0, &batch(1, 3_000, 1), true).unwrap();
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!((log.stalled_from(), log.safe()), (None, log.appended()));
+}
+
+#[test]
+fn an_error_on_a_segment_fences_that_log_only() {
+    let mut rig = Rig::ready(17, small(), 2, &Config::default());
+    rig.disk.broken = Some("t-1/".into());
+    for partition in 0..2 {
+        rig.append(partition, &batch(1, 20_000, 1), true).unwrap();
+    }
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 1);
+    let log = rig.store.log(tp(1)).unwrap();
+    assert!(matches!(log.state(), LogState::Fenced(Fenced::Io(_))));
+    assert_eq!((log.written(), log.safe()), (0, 0));
+    assert_eq!(
+        rig.append(1, &batch(1, 10, 1), true).unwrap_err().code,
+        ErrorCode::KafkaStorageError
+    );
+    rig.append(0, &batch(1, 10, 1), true).unwrap();
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 2);
+}
+
+#[test]
+fn an_error_on_the_journal_fences_every_log_of_the_store() {
+    let mut rig = Rig::ready(18, small(), 2, &Config::default());
+    rig.disk.broken = Some("journal".into());
+    rig.append(0, &batch(1, 10, 1), true).unwrap();
+    rig.settle();
+    for partition in 0..2 {
+        assert!(matches!(
+            rig.store.log(tp(partition)).unwrap().state(),
+            LogState::Fenced(Fenced::Io(_))
+        ));
+    }
+    assert!(rig.store.failed().is_some());
+}
