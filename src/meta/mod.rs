@@ -14,6 +14,7 @@ mod codec;
 pub mod command;
 pub mod config;
 pub mod image;
+mod name;
 pub mod record;
 
 pub use command::{
@@ -21,5 +22,6 @@ pub use command::{
     ProducerIdBlock, TopicRef,
 };
 pub use config::{StaticConfig, TopicConfig};
-pub use image::{Image, Node, Process, Topic};
+pub use image::{Image, Node, Process, Topic, is_internal};
+pub use name::{is_valid_topic_name, topic_name_fault};
 pub use record::{Endpoint, Partition, PartitionChange, Record, Resource, ShardEndpoints};

@@ -69,3 +69,30 @@ pub const DECOMPRESSED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Record errors that one partition's produce answer carries; the others are not listed.
 pub const RECORD_ERRORS_MAX: usize = 1000;
+
+/// Metadata records that the controller keeps for shards that lag. A shard further behind gets a snapshot.
+pub const DELTAS_KEPT_MAX: usize = 16_384;
+
+/// Pause after which a shard that has not served a change is sent its deltas again, milliseconds.
+pub const DELTAS_RESEND_MS: u64 = 100;
+
+/// Bytes of the text that says what is wrong with a batch.
+pub const BATCH_ERROR_TEXT: usize = 512;
+
+/// How long a fetch whose time is up still waits for its read from disk, milliseconds; then it is answered without.
+pub const READ_WAIT_MS: u64 = 30_000;
+
+/// Topics that one shard has under automatic creation at a time; further ones are asked for again by their clients.
+pub const AUTO_CREATIONS_MAX: usize = 1000;
+
+/// After this long an automatic creation may be tried again, milliseconds.
+pub const AUTO_CREATION_TIMEOUT_MS: u64 = 10_000;
+
+/// How long a producer waits for its node's next block of ids, milliseconds.
+pub const PRODUCER_ID_WAIT_MS: u64 = 5_000;
+
+/// Partitions in one DescribeTopicPartitions answer (Kafka's `max.request.partition.size.limit`).
+pub const DESCRIBE_PARTITIONS_MAX: i32 = 2000;
+
+/// Bytes of one shard that may be appended and not yet written. At the bound no request starts until the disk catches up.
+pub const UNWRITTEN_BYTES_MAX: u64 = 64 * 1024 * 1024;

@@ -15,5 +15,7 @@ mod create_topics;
 #[cfg(test)]
 mod laws;
 pub mod placement;
+mod volatile;
 
 pub use controller::decide;
+pub use volatile::{Committed, Quorum};

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 
 use super::event::{Actions, Chunk};
+use super::park::ParkId;
 use crate::model::limit::{CONN_FRAME_BYTES_MAX, CONN_REPLY_BYTES_MAX, CONN_SLOTS_MAX};
 use crate::model::{ConnId, SlotId};
 
@@ -38,6 +39,8 @@ pub struct Conn {
     pub local: SocketAddr,
     /// What the client called itself in ApiVersions, for logs.
     pub software: Option<String>,
+    /// The parked request of this connection, if it is not a Produce.
+    pub parked: Option<ParkId>,
     slots: VecDeque<Slot>,
     /// The slot id of the front of `slots`.
     first: u64,
@@ -78,6 +81,7 @@ impl Conns {
             peer,
             local,
             software: None,
+            parked: None,
             slots: VecDeque::new(),
             first: 0,
             others: 0,

@@ -1,9 +1,230 @@
-//! One core's world.
+//! One core's world: the state machine that a turn advances.
+//!
+//! Owns connections and reply slots, the partitions that this shard leads, parked requests, fetch sessions, this shard's
+//! copy of the image, and on the controller's shard the metadata quorum. Takes [`Event`]s, gives [`Actions`]; the node
+//! drives it with real sockets and files, the simulator with its own.
+//!
+//! Invariants: answers of a connection leave in request order; nothing is acknowledged before the log says it is written
+//! (acks=1) or safe (acks=all); no partition serves before its log is open and the process is registered. Must not know
+//! clocks, files, sockets or the runtime.
 
+pub mod api;
+mod cluster;
+pub mod config;
 pub mod conn;
 pub mod event;
+mod hosted;
+mod park;
+mod partitions;
 pub mod peer;
 pub mod session;
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub use config::{CONTROLLER_SHARD, Listener, ShardConfig};
 pub use event::{Actions, Chunk, Event};
 pub use peer::PeerMsg;
+
+use crate::log::Store;
+use crate::meta::Image;
+use crate::model::limit::{TURN_EVENTS_MAX, TURN_FRAME_BYTES_MAX, UNWRITTEN_BYTES_MAX};
+use crate::model::{Instant, NodeId, Now, Rng, TopicPartition};
+use crate::quorum::Quorum;
+use cluster::{Controller, Follower};
+use conn::Conns;
+use hosted::Hosted;
+use park::{ParkId, ParkingLot};
+use session::Sessions;
+
+/// Numbers that the shell may export.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Counters {
+    pub requests: u64,
+    pub requests_bad: u64,
+    /// Bytes behind a request's body, ignored as Kafka does.
+    pub trailing_bytes: u64,
+    pub records_in: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+#[derive(Debug)]
+pub struct Shard {
+    config: ShardConfig,
+    node: NodeId,
+    now: Now,
+    rng: Rng,
+    image: Image,
+    conns: Conns,
+    hosted: BTreeMap<TopicPartition, Hosted>,
+    /// Partitions whose log is still being opened, with the metadata offset that is not served before.
+    opening: BTreeSet<(u64, TopicPartition)>,
+    store: Store,
+    parked: ParkingLot,
+    sessions: Sessions,
+    follower: Follower,
+    controller: Option<Controller>,
+    producer_ids: api::producer_id::ProducerIds,
+    /// Parked requests to look at again before the turn ends.
+    woken: Vec<ParkId>,
+    stopping: bool,
+    pub counters: Counters,
+}
+
+impl Shard {
+    /// `image` is what the boot of the quorum read; `quorum` is given to the controller's shard alone.
+    pub fn new(config: ShardConfig, image: Image, store: Store, quorum: Option<Quorum>) -> Shard {
+        Shard {
+            node: config.node(),
+            rng: Rng::seeded(config.seed),
+            controller: quorum.map(|quorum| Controller::new(quorum, usize::from(config.shards))),
+            config,
+            now: Now::default(),
+            image,
+            conns: Conns::default(),
+            hosted: BTreeMap::new(),
+            opening: BTreeSet::new(),
+            store,
+            parked: ParkingLot::default(),
+            sessions: Sessions::default(),
+            follower: Follower::default(),
+            producer_ids: api::producer_id::ProducerIds::default(),
+            woken: Vec::new(),
+            stopping: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// One turn: a bounded batch of events, due timers, requests that may start, then at most one journal write and one
+    /// write per bulk log.
+    pub fn turn(&mut self, now: Now, events: &mut VecDeque<Event>, actions: &mut Actions) {
+        self.now = now;
+        self.boot(actions);
+        for _ in 0..TURN_EVENTS_MAX {
+            let Some(event) = events.pop_front() else {
+                break;
+            };
+            self.event(event, actions);
+        }
+        self.progress(actions);
+        self.expire(actions);
+        let more = self.start_requests(actions);
+        self.lead_cluster(actions);
+        self.store.tick(now, &mut actions.disk);
+        self.store.commit(now, &mut actions.disk);
+        self.progress(actions);
+        self.report_served(actions);
+        self.stop_if_asked(actions);
+        actions.again |= !events.is_empty() || more;
+        actions.wake_at = self.next_deadline();
+    }
+
+    fn event(&mut self, event: Event, actions: &mut Actions) {
+        match event {
+            Event::Open { conn, peer, local } => self.conns.open(conn, peer, local),
+            Event::Frame { conn, frame } => self.conns.frame(conn, frame, actions),
+            Event::HalfClosed { conn } => self.conns.half_closed(conn, actions),
+            Event::Closed { conn } => self.closed(conn),
+            Event::Sent { conn, bytes } => self.conns.sent(conn, bytes, actions),
+            Event::Disk { op, result } => self.disk(op, result, actions),
+            Event::Peer { from, msg } => self.peer(from, msg, actions),
+            Event::Stop => self.stopping = true,
+        }
+    }
+
+    fn disk(
+        &mut self,
+        op: crate::log::OpId,
+        result: crate::log::DiskResult,
+        actions: &mut Actions,
+    ) {
+        if let Some(controller) = &mut self.controller
+            && controller.quorum.on_disk(op, result.clone(), self.now)
+        {
+            return;
+        }
+        let mine = self.store.on_disk(op, result, self.now, &mut actions.disk);
+        assert!(mine, "a completion belongs to whoever issued the operation");
+    }
+
+    /// Starts requests in the order that connections allow, until the turn has taken its share of bytes. Says whether more
+    /// could start at once. While too much is appended and not written, nothing starts: the disk's completions bring the
+    /// next turn.
+    fn start_requests(&mut self, actions: &mut Actions) -> bool {
+        if !self.is_serving() {
+            return false;
+        }
+        let mut bytes = 0;
+        while self.store.unwritten_bytes() < UNWRITTEN_BYTES_MAX {
+            if bytes >= TURN_FRAME_BYTES_MAX {
+                return self.conns.has_startable();
+            }
+            let Some((conn, frame)) = self.conns.next(actions) else {
+                return false;
+            };
+            bytes += frame.len();
+            self.request(conn, &frame, actions);
+        }
+        false
+    }
+
+    /// Wakes what waited for the ends that moved, until nothing moves any more.
+    fn progress(&mut self, actions: &mut Actions) {
+        for tp in self.store.take_progress() {
+            self.log_moved(tp, actions);
+        }
+        while let Some(id) = self.woken.pop() {
+            self.look_again(id, actions);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let controller = self.controller.as_ref().and_then(Controller::next_deadline);
+        [
+            self.parked.next_deadline(),
+            self.store.next_deadline(),
+            controller,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Ends in an orderly way: parked requests are let go, the store writes its clean state, then the shard has stopped.
+    fn stop_if_asked(&mut self, actions: &mut Actions) {
+        if !self.stopping {
+            return;
+        }
+        for conn in self.conns.ids() {
+            self.conns.close(conn, actions);
+        }
+        self.parked.take_all();
+        self.store.stop(self.now, &mut actions.disk);
+        actions.stopped = self.store.is_stopped();
+    }
+
+    /// Walks every invariant; the simulator calls it after every turn.
+    pub fn check(&self) {
+        self.conns.check();
+        self.parked.check();
+        self.sessions.check();
+        self.store.check();
+        for (tp, hosted) in &self.hosted {
+            if let (Some(replica), Some(log)) = (&hosted.replica, self.store.log(*tp)) {
+                replica.check(log);
+            }
+        }
+    }
+
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub fn conns_open(&self) -> usize {
+        self.conns.len()
+    }
+}

@@ -14,6 +14,11 @@ pub enum PeerMsg {
     Outcome { token: u64, outcome: Outcome },
     /// Committed metadata records; `from` is the metadata offset of the first, offsets are dense.
     Deltas { from: u64, records: Arc<[Record]> },
+    /// The whole image after the records `[0..applied)`, for a shard whose deltas are no longer kept.
+    Snapshot {
+        applied: u64,
+        records: Arc<[Record]>,
+    },
     /// To the controller's shard: deltas up to `served` are applied and every leader they made on this shard serves.
     Served { served: u64 },
     /// To the controller's shard: send the deltas from this metadata offset on.

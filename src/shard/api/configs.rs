@@ -1,0 +1,159 @@
+//! DescribeConfigs (32), versions 1 to 4; KIP-133, KIP-226, KIP-569.
+//!
+//! Topics are answered from the image by any shard; a node answers for itself only, as Kafka's brokers do, with what it
+//! really uses.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::{Call, Flow, answer};
+use crate::meta::config::{ConfigEntry, describe_broker};
+use crate::meta::{Resource, is_valid_topic_name};
+use crate::model::ErrorCode;
+use crate::shard::{Actions, Shard};
+use crate::wire::msg::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
+use crate::wire::msg::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResponse, DescribeConfigsResult,
+    DescribeConfigsSynonym,
+};
+use crate::wire::{Malformed, Reader};
+
+/// Kafka's type of a broker's loggers.
+const BROKER_LOGGER: i8 = 8;
+
+impl Shard {
+    pub(super) fn describe_configs(
+        &mut self,
+        call: Call,
+        r: &mut Reader<'_>,
+        _: &mut Actions,
+    ) -> Result<Flow, Malformed> {
+        let request = DescribeConfigsRequest::decode(r, call.version)?;
+        let results = request.resources.iter().map(|resource| {
+            let described = self.describe_resource(resource);
+            let (error, error_message, entries) = match described {
+                Ok(entries) => (ErrorCode::None, None, entries),
+                Err((error, text)) => (error, Some(text), Vec::new()),
+            };
+            let wanted = |entry: &&ConfigEntry| match &resource.configuration_keys {
+                None => true,
+                Some(keys) => keys.is_empty() || keys.iter().any(|key| *key == entry.name),
+            };
+            DescribeConfigsResult {
+                error_code: error.code(),
+                error_message: error_message.map(Cow::from),
+                resource_type: resource.resource_type,
+                resource_name: resource.resource_name.clone(),
+                configs: entries
+                    .iter()
+                    .filter(wanted)
+                    .map(|entry| config(entry, &request))
+                    .collect(),
+            }
+        });
+        let response = DescribeConfigsResponse {
+            results: results.collect(),
+            ..Default::default()
+        };
+        Ok(Flow::Answer(answer(call, |w, version| {
+            response.encode(w, version)
+        })))
+    }
+
+    fn describe_resource(
+        &self,
+        resource: &DescribeConfigsResource<'_>,
+    ) -> Result<Vec<ConfigEntry>, (ErrorCode, String)> {
+        let name: &str = &resource.resource_name;
+        match Resource::from_code(resource.resource_type) {
+            Some(Resource::Topic) => {
+                if !is_valid_topic_name(name) {
+                    return Err((
+                        ErrorCode::InvalidTopicException,
+                        format!("Topic name is invalid: '{name}'"),
+                    ));
+                }
+                let described = self
+                    .image
+                    .topic_id(name)
+                    .and_then(|id| self.image.describe_topic(id));
+                described.ok_or((
+                    ErrorCode::UnknownTopicOrPartition,
+                    ErrorCode::UnknownTopicOrPartition.name().to_string(),
+                ))
+            }
+            Some(Resource::Broker) => self.describe_node(name),
+            Some(Resource::ClientMetrics | Resource::Group) => Ok(Vec::new()),
+            None if resource.resource_type == BROKER_LOGGER => Ok(Vec::new()),
+            None => Err((
+                ErrorCode::InvalidRequest,
+                format!("Unsupported resource type: {}", resource.resource_type),
+            )),
+        }
+    }
+
+    fn describe_node(&self, name: &str) -> Result<Vec<ConfigEntry>, (ErrorCode, String)> {
+        if name.is_empty() {
+            // The defaults of the whole cluster: what was set dynamically for all brokers, which is nothing yet.
+            return Ok(Vec::new());
+        }
+        let asked = name.parse::<i32>().map_err(|_| {
+            (
+                ErrorCode::InvalidRequest,
+                format!("Broker id must be an integer, but it is: {name}"),
+            )
+        })?;
+        if asked != self.node.0 {
+            let text = format!(
+                "Unexpected broker id, expected {} or empty string, but received {name}",
+                self.node.0
+            );
+            return Err((ErrorCode::InvalidRequest, text));
+        }
+        let mut actual = BTreeMap::new();
+        actual.insert("node.id", self.node.0.to_string());
+        actual.insert("broker.id", self.node.0.to_string());
+        let listeners: Vec<String> = self
+            .config
+            .listeners
+            .iter()
+            .map(|l| format!("{}://{}:{}", l.name, l.host, l.port))
+            .collect();
+        actual.insert("listeners", listeners.join(","));
+        if let Some(node) = self.image.node(self.node) {
+            let advertised: Vec<String> = node
+                .endpoints()
+                .iter()
+                .map(|e| format!("{}://{}:{}", e.listener, e.host, e.port))
+                .collect();
+            actual.insert("advertised.listeners", advertised.join(","));
+            actual.insert("broker.rack", node.rack());
+        }
+        Ok(describe_broker(self.image.statics(), &actual))
+    }
+}
+
+fn config<'a>(
+    entry: &ConfigEntry,
+    request: &DescribeConfigsRequest<'_>,
+) -> DescribeConfigsResourceResult<'a> {
+    let synonyms = entry.synonyms.iter().map(|synonym| DescribeConfigsSynonym {
+        name: synonym.name.into(),
+        value: synonym.value.clone().map(Cow::from),
+        source: synonym.source.code(),
+    });
+    DescribeConfigsResourceResult {
+        name: entry.name.into(),
+        value: entry.value.clone().map(Cow::from),
+        read_only: entry.read_only,
+        config_source: entry.source.code(),
+        is_sensitive: entry.sensitive,
+        synonyms: if request.include_synonyms {
+            synonyms.collect()
+        } else {
+            Vec::new()
+        },
+        config_type: entry.kind.code(),
+        documentation: request.include_documentation.then(|| entry.doc.into()),
+    }
+}

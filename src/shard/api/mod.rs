@@ -1,0 +1,240 @@
+//! Requests: the table of what is served, the way from a frame to its handler, and answers as frames.
+//!
+//! ApiVersions is derived from [`SERVED`]; what is not in it is not advertised, and a request for it closes its connection,
+//! as Kafka does. One file per API family.
+
+pub mod cluster;
+pub mod configs;
+pub mod epochs;
+pub mod fetch;
+pub mod list_offsets;
+pub mod metadata;
+pub mod produce;
+pub mod producer_id;
+pub mod topics;
+pub mod versions;
+
+use bytes::Bytes;
+
+use super::conn::ReplyTo;
+use super::{Actions, Chunk, Shard};
+use crate::meta::{ApiError, Endpoint};
+use crate::model::{ConnId, ErrorCode, NodeId};
+use crate::wire::{ApiKey, Malformed, Reader, RequestHeader, Writer, write_response_header};
+
+/// One request on its way through its handler.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    pub to: ReplyTo,
+    pub api: ApiKey,
+    pub version: i16,
+    pub correlation_id: i32,
+}
+
+/// What a handler did with its request.
+#[derive(Debug)]
+pub enum Flow {
+    /// The answer, size field included.
+    Answer(Vec<u8>),
+    /// The answer comes later, to the call's slot.
+    Parked,
+}
+
+type Handler = fn(&mut Shard, Call, &mut Reader<'_>, &mut Actions) -> Result<Flow, Malformed>;
+
+/// An API that is served, and the versions served of it.
+struct Served {
+    api: ApiKey,
+    min: i16,
+    max: i16,
+    handler: Handler,
+}
+
+const fn served(api: ApiKey, min: i16, max: i16, handler: Handler) -> Served {
+    Served {
+        api,
+        min,
+        max,
+        handler,
+    }
+}
+
+/// Versions are those that Kafka 4.4 advertises itself.
+const SERVED: &[Served] = &[
+    served(ApiKey::Fetch, 4, 18, Shard::fetch),
+    served(ApiKey::ListOffsets, 1, 11, Shard::list_offsets),
+    served(ApiKey::Metadata, 0, 13, Shard::metadata),
+    served(ApiKey::ApiVersions, 0, 5, Shard::api_versions),
+    served(ApiKey::CreateTopics, 2, 7, Shard::create_topics),
+    served(ApiKey::DeleteTopics, 1, 6, Shard::delete_topics),
+    served(ApiKey::InitProducerId, 0, 5, Shard::init_producer_id),
+    served(
+        ApiKey::OffsetForLeaderEpoch,
+        2,
+        4,
+        Shard::offset_for_leader_epoch,
+    ),
+    served(ApiKey::DescribeConfigs, 1, 4, Shard::describe_configs),
+    served(ApiKey::CreatePartitions, 0, 3, Shard::create_partitions),
+    served(
+        ApiKey::ListPartitionReassignments,
+        0,
+        0,
+        Shard::list_partition_reassignments,
+    ),
+    served(ApiKey::DescribeCluster, 0, 2, Shard::describe_cluster),
+    served(
+        ApiKey::DescribeTopicPartitions,
+        0,
+        0,
+        Shard::describe_topic_partitions,
+    ),
+];
+
+/// Produce has a path of its own (acks=0 has no answer). It is advertised from 0, which librdkafka wants to see, and
+/// served from 3, as Kafka does (KAFKA-18659).
+const PRODUCE_ADVERTISED_MIN: i16 = 0;
+const PRODUCE_MIN: i16 = 3;
+const PRODUCE_MAX: i16 = 13;
+
+/// Key, lowest and highest version of everything served, in order of keys.
+pub fn advertised() -> Vec<(ApiKey, i16, i16)> {
+    let mut all = vec![(ApiKey::Produce, PRODUCE_ADVERTISED_MIN, PRODUCE_MAX)];
+    all.extend(
+        SERVED
+            .iter()
+            .map(|served| (served.api, served.min, served.max)),
+    );
+    all.sort_unstable_by_key(|(api, _, _)| api.code());
+    all
+}
+
+/// A request cannot be read, or is not served: its connection closes.
+struct Unreadable;
+
+impl From<Malformed> for Unreadable {
+    fn from(malformed: Malformed) -> Unreadable {
+        tracing::debug!(%malformed, "request cannot be read");
+        Unreadable
+    }
+}
+
+impl Shard {
+    /// A request starts. Whatever is wrong with its bytes closes its connection and nothing else.
+    pub(super) fn request(&mut self, conn: ConnId, frame: &Bytes, actions: &mut Actions) {
+        self.counters.requests += 1;
+        if self.dispatch(conn, frame, actions).is_err() {
+            self.counters.requests_bad += 1;
+            self.conns.close(conn, actions);
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        conn: ConnId,
+        frame: &Bytes,
+        actions: &mut Actions,
+    ) -> Result<(), Unreadable> {
+        let mut r = Reader::new(frame);
+        let header = RequestHeader::decode(&mut r)?;
+        let version = header.api_version;
+        let api = ApiKey::from_i16(header.api_key).ok_or(Unreadable)?;
+        if api == ApiKey::Produce {
+            if !(PRODUCE_MIN..=PRODUCE_MAX).contains(&version) {
+                return Err(Unreadable);
+            }
+            self.produce(conn, &header, &mut r, actions)?;
+            self.counters.trailing_bytes += r.remaining() as u64;
+            return Ok(());
+        }
+        let served = SERVED
+            .iter()
+            .find(|served| served.api == api)
+            .ok_or(Unreadable)?;
+        let to = self.conns.take_slot(conn, false).ok_or(Unreadable)?;
+        let call = Call {
+            to,
+            api,
+            version,
+            correlation_id: header.correlation_id,
+        };
+        if !(served.min..=served.max).contains(&version) {
+            if api != ApiKey::ApiVersions {
+                return Err(Unreadable);
+            }
+            let answer = versions::unsupported(call);
+            self.conns
+                .answer(to, vec![Chunk::Bytes(answer.into())], actions);
+            return Ok(());
+        }
+        match (served.handler)(self, call, &mut r, actions)? {
+            Flow::Answer(answer) => {
+                self.conns
+                    .answer(to, vec![Chunk::Bytes(answer.into())], actions)
+            }
+            Flow::Parked => {}
+        }
+        self.counters.trailing_bytes += r.remaining() as u64;
+        Ok(())
+    }
+
+    /// Sends the answer of a call that was parked.
+    pub(super) fn reply(&mut self, call: Call, answer: Vec<u8>, actions: &mut Actions) {
+        if let Some(conn) = self.conns.get_mut(call.to.conn) {
+            conn.parked = None;
+        }
+        self.conns
+            .answer(call.to, vec![Chunk::Bytes(answer.into())], actions);
+    }
+
+    /// The listener that a connection came through; the first one where its port is unknown.
+    pub(super) fn listener_of(&self, conn: ConnId) -> &str {
+        let port = self.conns.get(conn).map(|conn| conn.local.port());
+        let found = self
+            .config
+            .listeners
+            .iter()
+            .find(|listener| Some(listener.port) == port);
+        found
+            .or(self.config.listeners.first())
+            .map_or("PLAINTEXT", |listener| listener.name.as_str())
+    }
+
+    /// Where clients of this connection's listener reach a node, and the node's rack.
+    pub(super) fn endpoint_of(&self, node: NodeId, conn: ConnId) -> Option<(Endpoint, String)> {
+        let node = self.image.node(node)?;
+        Some((node.endpoint(self.listener_of(conn))?.clone(), node.rack()))
+    }
+}
+
+/// An answer as a frame: size, header, body.
+pub(super) fn answer(call: Call, body: impl FnOnce(&mut Writer, i16)) -> Vec<u8> {
+    let mut w = Writer::with_capacity(256);
+    let start = w.begin_frame();
+    write_response_header(&mut w, call.api, call.version, call.correlation_id);
+    body(&mut w, call.version);
+    w.end_frame(start);
+    w.into_bytes()
+}
+
+/// Code and text of an item of an answer.
+pub(super) fn error_of(error: &Option<ApiError>) -> (ErrorCode, Option<String>) {
+    match error {
+        None => (ErrorCode::None, None),
+        Some(error) => (error.code, error.message.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_advertised_is_what_kafka_advertises_of_it() {
+        for (api, min, max) in advertised() {
+            let (lowest, _) = api.versions();
+            assert!(min == lowest || api == ApiKey::Produce, "{api:?}");
+            assert_eq!(max, api.latest_stable(), "{api:?}");
+        }
+    }
+}

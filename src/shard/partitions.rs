@@ -1,0 +1,212 @@
+//! The partitions of this shard: taking over and giving up leadership, and what happens when a log moves.
+
+use std::sync::Arc;
+
+use super::hosted::{EndWait, Hosted, log_config, produce_rules};
+use super::park::{ParkId, Parked};
+use super::{Actions, Shard};
+use crate::log::LogState;
+use crate::meta::Topic;
+use crate::model::{ConnId, ErrorCode, TopicPartition};
+use crate::replica::Partition;
+
+impl Shard {
+    /// Makes what this shard hosts agree with the image for one partition.
+    pub(super) fn reconcile(&mut self, tp: TopicPartition, offset: u64, actions: &mut Actions) {
+        let Some(topic) = self.image.topic(tp.topic).cloned() else {
+            return self.drop_partition(tp, true, actions);
+        };
+        let Some(state) = self.image.partition(tp).cloned() else {
+            return;
+        };
+        if state.leader != self.node {
+            return self.drop_partition(tp, false, actions);
+        }
+        let log_state = self.store.log(tp).map(|log| log.state().clone());
+        match self.hosted.get_mut(&tp) {
+            Some(hosted) => {
+                hosted.topic = topic;
+                if let Some(replica) = &mut hosted.replica {
+                    replica.update(
+                        state.leader_epoch,
+                        state.partition_epoch,
+                        state.isr,
+                        state.replicas.len(),
+                    );
+                }
+            }
+            None => {
+                debug_assert!(log_state.is_none(), "a log is open only while it is hosted");
+                self.store.open(
+                    tp,
+                    &topic.name,
+                    log_config(&topic),
+                    state.leader_epoch,
+                    self.now,
+                );
+                self.opening.insert((offset, tp));
+                self.hosted.insert(tp, Hosted::new(topic, offset));
+            }
+        }
+    }
+
+    /// The topic's configs changed.
+    pub(super) fn reconfigure(&mut self, topic: &Arc<Topic>) {
+        let first = TopicPartition {
+            topic: topic.id,
+            partition: 0,
+        };
+        let last = TopicPartition {
+            topic: topic.id,
+            partition: i32::MAX,
+        };
+        for (tp, hosted) in self.hosted.range_mut(first..=last) {
+            hosted.topic = Arc::clone(topic);
+            hosted.rules = produce_rules(topic);
+            self.store.set_config(*tp, log_config(topic));
+        }
+    }
+
+    /// Gives a partition up: whoever waits on it hears that it is led elsewhere, or nowhere.
+    pub(super) fn drop_partition(
+        &mut self,
+        tp: TopicPartition,
+        deleted: bool,
+        actions: &mut Actions,
+    ) {
+        let Some(hosted) = self.hosted.remove(&tp) else {
+            return;
+        };
+        if let Some(since) = hosted.opening_since {
+            self.opening.remove(&(since, tp));
+        }
+        if deleted {
+            self.store.delete(tp, self.now);
+        } else {
+            self.store.close(tp, self.now);
+        }
+        let error = if deleted {
+            ErrorCode::UnknownTopicOrPartition
+        } else {
+            ErrorCode::NotLeaderOrFollower
+        };
+        for wait in hosted
+            .written_waits
+            .into_iter()
+            .chain(hosted.committed_waits)
+        {
+            self.produce_done(wait.park, wait.item, error, actions);
+        }
+        self.woken.extend(hosted.watchers);
+    }
+
+    /// A log's ends or state moved: the high watermark follows, and whoever waited for it is answered.
+    pub(super) fn log_moved(&mut self, tp: TopicPartition, actions: &mut Actions) {
+        let (Some(hosted), Some(log)) = (self.hosted.get_mut(&tp), self.store.log(tp)) else {
+            return;
+        };
+        match log.state() {
+            LogState::Loading | LogState::Closed => return,
+            LogState::Fenced(_) => {
+                if let Some(since) = hosted.opening_since.take() {
+                    self.opening.remove(&(since, tp));
+                }
+                let waits: Vec<_> = hosted
+                    .written_waits
+                    .drain(..)
+                    .chain(hosted.committed_waits.drain(..))
+                    .collect();
+                self.woken.append(&mut hosted.watchers);
+                for wait in waits {
+                    self.produce_done(wait.park, wait.item, ErrorCode::KafkaStorageError, actions);
+                }
+                return;
+            }
+            LogState::Ready | LogState::Cutting => {}
+        }
+        let Some(replica) = &mut hosted.replica else {
+            if let Some(state) = self.image.partition(tp) {
+                let isr = state.isr.clone();
+                let replicas = state.replicas.len();
+                hosted.replica = Some(Partition::lead(
+                    state.leader_epoch,
+                    state.partition_epoch,
+                    isr,
+                    replicas,
+                    log,
+                ));
+                if let Some(since) = hosted.opening_since.take() {
+                    self.opening.remove(&(since, tp));
+                }
+                self.woken.append(&mut hosted.watchers);
+            }
+            return;
+        };
+        replica.advance(log);
+        let (written, committed) = (log.written(), replica.high_watermark());
+        self.woken.append(&mut hosted.watchers);
+        let mut done: Vec<(ParkId, u32)> = Vec::new();
+        while let Some(wait) = hosted
+            .written_waits
+            .pop_front_if(|wait| wait.end <= written)
+        {
+            done.push((wait.park, wait.item));
+        }
+        while let Some(wait) = hosted
+            .committed_waits
+            .pop_front_if(|wait| wait.end <= committed)
+        {
+            done.push((wait.park, wait.item));
+        }
+        // The disk is full: what waits for space is refused for now, and stored all the same should space return.
+        if let Some(from) = log.stalled_from() {
+            let stalled = |waits: &mut std::collections::VecDeque<EndWait>| -> Vec<EndWait> {
+                let first = waits.partition_point(|wait| wait.end <= from);
+                waits.drain(first..).collect()
+            };
+            let waits = [
+                stalled(&mut hosted.written_waits),
+                stalled(&mut hosted.committed_waits),
+            ]
+            .concat();
+            for wait in waits {
+                self.produce_done(wait.park, wait.item, ErrorCode::KafkaStorageError, actions);
+            }
+        }
+        for (park, item) in done {
+            self.produce_done(park, item, ErrorCode::None, actions);
+        }
+    }
+
+    /// A parked request's partition moved: it looks whether it can be answered now.
+    pub(super) fn look_again(&mut self, id: ParkId, actions: &mut Actions) {
+        match self.parked.get_mut(id) {
+            Some(Parked::Fetch(_)) => self.fetch_again(id, false, actions),
+            Some(Parked::ListOffsets(_)) => self.list_offsets_again(id, false, actions),
+            Some(Parked::Produce(_) | Parked::Proposal(_) | Parked::ProducerId(_)) | None => {}
+        }
+    }
+
+    /// Requests whose time is up get the answer that says so.
+    pub(super) fn expire(&mut self, actions: &mut Actions) {
+        while let Some((id, parked)) = self.parked.due(self.now.mono) {
+            match parked {
+                Parked::Produce(wait) => self.produce_expired(wait, actions),
+                Parked::Fetch(wait) => self.fetch_expired(id, wait, actions),
+                Parked::ListOffsets(wait) => self.list_offsets_expired(id, wait, actions),
+                Parked::Proposal(wait) => self.proposal_expired(wait, actions),
+                Parked::ProducerId(wait) => self.producer_id_expired(wait, actions),
+            }
+        }
+    }
+
+    /// The connection is gone; what it waited for finds nobody, and is dropped when its time comes at the latest.
+    pub(super) fn closed(&mut self, conn: ConnId) {
+        if let Some(park) = self.conns.get(conn).and_then(|conn| conn.parked) {
+            if let Some(Parked::Fetch(wait)) = self.parked.take(park) {
+                self.fetch_forget(park, &wait);
+            }
+        }
+        self.conns.closed(conn);
+    }
+}
