@@ -1,6 +1,6 @@
 //! [`Builder`]: makes batches, for the client, for markers and internal logs, and for tests.
 
-use super::codec::{self, Codec, Compression};
+use super::codec::{Codec, Codecs, Compression};
 use super::view::{ControlType, TimestampType};
 use super::{HEADER_BYTES, LOG_OVERHEAD, at, bit, record};
 
@@ -128,11 +128,16 @@ impl Builder {
 
     /// The batch.
     pub fn build(&self) -> Vec<u8> {
+        self.build_with(&mut Codecs::default())
+    }
+
+    /// The same with contexts that are kept from batch to batch.
+    pub fn build_with(&self, codecs: &mut Codecs) -> Vec<u8> {
         let mut out = vec![0; HEADER_BYTES];
         if self.compression.codec == Codec::None {
             out.extend_from_slice(&self.records);
         } else {
-            codec::with(|codecs| codecs.compress(self.compression, &self.records, &mut out));
+            codecs.compress(self.compression, &self.records, &mut out);
         }
         let length = i32::try_from(out.len() - LOG_OVERHEAD).expect("a batch is under 2 GiB");
         let attributes = self.attributes | self.compression.codec as i16;

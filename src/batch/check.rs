@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::checked::CheckedBatch;
-use super::codec::{self, Codec, Compression};
+use super::codec::{Codec, Codecs, Compression};
 use super::record;
 use super::view::{Batch, TimestampType, i32_at};
 use super::walk::{RecordRules, Walk};
@@ -154,6 +154,7 @@ pub fn check_produce<'a>(
     bytes: &'a [u8],
     rules: &ProduceRules,
     now: WallMs,
+    codecs: &mut Codecs,
 ) -> Result<CheckedBatch<'a>, BatchError> {
     let batch = first_batch(bytes)?;
     check_header(&batch, rules)?;
@@ -164,7 +165,7 @@ pub fn check_produce<'a>(
         CompressionType::Producer => Compression::of(source),
         CompressionType::Fixed(compression) => compression,
     };
-    let (walk, rewritten) = check_records(&batch, rules, now, source, target)?;
+    let (walk, rewritten) = check_records(&batch, rules, now, (source, target), codecs)?;
     let mut checked = CheckedBatch::of(batch, &walk);
     if let Some(payload) = rewritten {
         checked.replace_payload(payload, target.codec);
@@ -233,8 +234,8 @@ fn check_records(
     batch: &Batch<'_>,
     rules: &ProduceRules,
     now: WallMs,
-    source: Codec,
-    target: Compression,
+    (source, target): (Codec, Compression),
+    codecs: &mut Codecs,
 ) -> Result<(Walk, Option<Vec<u8>>), BatchError> {
     let (earliest, latest) = RecordRules::bounds(
         rules.timestamp_type,
@@ -259,9 +260,7 @@ fn check_records(
             return Ok((walk, renumbered));
         }
         let mut out = Vec::new();
-        codec::with(|codecs| {
-            codecs.compress(target, renumbered.as_deref().unwrap_or(payload), &mut out)
-        });
+        codecs.compress(target, renumbered.as_deref().unwrap_or(payload), &mut out);
         return Ok((walk, Some(out)));
     }
 
@@ -272,16 +271,16 @@ fn check_records(
             walk.believe(batch.max_timestamp());
             return Ok((walk, None));
         }
-        codec::with(|codecs| codecs.walk(source, payload, bytes_max, &mut walk))?;
+        codecs.walk(source, payload, bytes_max, &mut walk)?;
     } else {
         let mut plain = Vec::new();
-        codec::with(|codecs| codecs.decompress(source, payload, bytes_max, &mut plain))?;
+        codecs.decompress(source, payload, bytes_max, &mut plain)?;
         walk_whole(&mut walk, &plain)?;
         if target.codec == Codec::None {
             rewritten = Some(plain);
         } else {
             let mut out = Vec::new();
-            codec::with(|codecs| codecs.compress(target, &plain, &mut out));
+            codecs.compress(target, &plain, &mut out);
             rewritten = Some(out);
         }
     }

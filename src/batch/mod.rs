@@ -30,7 +30,7 @@ pub use check::{
     BatchError, CompressionType, ProduceRules, RecordError, check_produce, first_batch,
 };
 pub use checked::CheckedBatch;
-pub use codec::{Codec, Compression};
+pub use codec::{Codec, Codecs, Compression};
 pub use record::{Header, Headers, Record, Records, RecordsIter};
 pub use view::{Batch, ControlType, ParseError, TimestampType};
 

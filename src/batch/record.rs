@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::check::BatchError;
-use super::codec::{self, Codec};
+use super::codec::{Codec, Codecs};
 use super::varint;
 use super::view::{Batch, TimestampType};
 use crate::model::limit;
@@ -37,20 +37,18 @@ pub struct Header<'r> {
 }
 
 impl<'a> Records<'a> {
-    pub(super) fn of(batch: Batch<'a>) -> Result<Records<'a>, BatchError> {
+    pub(super) fn of(batch: Batch<'a>, codecs: &mut Codecs) -> Result<Records<'a>, BatchError> {
         let body = match batch.codec() {
             None => return Err(BatchError::invalid("the batch has an unknown codec")),
             Some(Codec::None) => Cow::Borrowed(batch.payload()),
             Some(codec) => {
                 let mut body = Vec::new();
-                codec::with(|codecs| {
-                    codecs.decompress(
-                        codec,
-                        batch.payload(),
-                        limit::DECOMPRESSED_BYTES_MAX,
-                        &mut body,
-                    )
-                })?;
+                codecs.decompress(
+                    codec,
+                    batch.payload(),
+                    limit::DECOMPRESSED_BYTES_MAX,
+                    &mut body,
+                )?;
                 Cow::Owned(body)
             }
         };

@@ -102,8 +102,16 @@ fn stored(checked: &CheckedBatch<'_>) -> Vec<u8> {
     out
 }
 
+fn check<'a>(
+    bytes: &'a [u8],
+    rules: &ProduceRules,
+    now: i64,
+) -> Result<CheckedBatch<'a>, BatchError> {
+    check_produce(bytes, rules, now, &mut Codecs::default())
+}
+
 fn code(bytes: &[u8], rules: &ProduceRules) -> ErrorCode {
-    match check_produce(bytes, rules, T) {
+    match check(bytes, rules, T) {
         Ok(_) => ErrorCode::None,
         Err(error) => error.code,
     }
@@ -156,7 +164,7 @@ fn the_builder_makes_the_bytes_of_the_java_library() {
 fn checks_take_what_kafka_takes_and_store_it_unchanged() {
     for codec in CODECS {
         let bytes = vector(codec.name());
-        let checked = check_produce(&bytes, &rules(), T).expect("accepted");
+        let checked = check(&bytes, &rules(), T).expect("accepted");
         assert!(!checked.is_rewritten());
         assert_eq!(checked.max_timestamp(), T + 5);
         assert_eq!(checked.first_timestamp(), T);
@@ -179,7 +187,7 @@ fn lying_max_timestamp_is_replaced_by_the_true_one() {
         let lying = changed(&vector(codec.name()), |b| {
             b[at::MAX_TIMESTAMP..at::PRODUCER_ID].copy_from_slice(&5i64.to_be_bytes());
         });
-        let checked = check_produce(&lying, &rules(), T).expect("accepted");
+        let checked = check(&lying, &rules(), T).expect("accepted");
         let stored = stored(&checked);
         let (batch, _) = Batch::parse(&stored).expect("a right checksum");
         assert_eq!(batch.max_timestamp(), T + 5);
@@ -196,14 +204,14 @@ fn append_time_is_stamped_on_log_append_time_topics_only() {
         let bytes = vector(codec.name());
         let claimed = changed(&bytes, |b| b[at::ATTRIBUTES + 1] |= 8);
         // CreateTime: the claim is cleared, the true times stay (Kafka's LogValidator).
-        let out = stored(&check_produce(&claimed, &rules(), T).expect("accepted"));
+        let out = stored(&check(&claimed, &rules(), T).expect("accepted"));
         assert_eq!(out[16..], bytes[16..]);
         // LogAppendTime: a claim is an error, for every record.
-        let error = check_produce(&claimed, &append_time, T).expect_err("refused");
+        let error = check(&claimed, &append_time, T).expect_err("refused");
         assert_eq!(error.code, ErrorCode::InvalidTimestamp);
         assert_eq!(error.record_errors.len(), 5);
         let now = T + 86_400_000;
-        let checked = check_produce(&bytes, &append_time, now).expect("accepted");
+        let checked = check(&bytes, &append_time, now).expect("accepted");
         assert_eq!(checked.log_append_time(), now);
         assert_eq!(checked.max_timestamp_offset_delta(), 0);
         assert!(read(&stored(&checked)).iter().all(|(_, r)| r.0 == now));
@@ -218,7 +226,7 @@ fn timestamps_out_of_bounds_name_their_records() {
         ..rules()
     };
     for codec in CODECS {
-        let error = check_produce(&vector(codec.name()), &narrow, T).expect_err("refused");
+        let error = check(&vector(codec.name()), &narrow, T).expect_err("refused");
         assert_eq!(error.code, ErrorCode::InvalidTimestamp);
         let at_fault: Vec<_> = error.record_errors.iter().map(|e| e.batch_index).collect();
         assert_eq!(at_fault, [1, 2, 3]);
@@ -245,7 +253,7 @@ fn compacted_topics_need_keys() {
         compacted: true,
         ..rules()
     };
-    let error = check_produce(&vector("lz4"), &compacted, T).expect_err("refused");
+    let error = check(&vector("lz4"), &compacted, T).expect_err("refused");
     assert_eq!(error.code, ErrorCode::InvalidRecord);
     assert_eq!(error.record_errors.len(), 1);
     assert_eq!(error.record_errors[0].batch_index, 0);
@@ -338,13 +346,13 @@ fn wrong_insides_are_invalid_records_for_every_codec() {
 fn odd_offsets_are_renumbered_if_plain_and_refused_if_compressed() {
     // The first record's offset delta, byte 3 of it, becomes 7; Kafka's LogValidator takes this too.
     let odd = changed(&vector("none"), |b| b[HEADER_BYTES + 3] = 14);
-    let checked = check_produce(&odd, &rules(), T).expect("accepted");
+    let checked = check(&odd, &rules(), T).expect("accepted");
     assert!(checked.is_rewritten());
     let offsets: Vec<_> = read(&stored(&checked)).iter().map(|r| r.0).collect();
     assert_eq!(offsets, [100, 101, 102, 103, 104]);
     let records: Vec<_> = read(&stored(&checked)).into_iter().map(|r| r.1).collect();
     assert_eq!(records, expected());
-    let gzipped = check_produce(&odd, &fixed(Codec::Gzip), T).expect("accepted");
+    let gzipped = check(&odd, &fixed(Codec::Gzip), T).expect("accepted");
     assert_eq!(read(&stored(&gzipped))[0].0, 100);
 
     let body = &odd[HEADER_BYTES..];
@@ -352,7 +360,7 @@ fn odd_offsets_are_renumbered_if_plain_and_refused_if_compressed() {
         let bytes = changed(&odd, |b| {
             b.truncate(HEADER_BYTES);
             b[at::ATTRIBUTES + 1] |= *codec as u8;
-            super::codec::with(|c| c.compress(Compression::of(*codec), body, b));
+            Codecs::default().compress(Compression::of(*codec), body, b);
         });
         assert_eq!(
             code(&bytes, &rules()),
@@ -367,7 +375,7 @@ fn topics_with_a_codec_store_in_it() {
     for source in CODECS {
         let bytes = vector(source.name());
         for target in CODECS {
-            let checked = check_produce(&bytes, &fixed(target), T).expect("accepted");
+            let checked = check(&bytes, &fixed(target), T).expect("accepted");
             assert_eq!(checked.is_rewritten(), source != target);
             let stored = stored(&checked);
             let (batch, _) = Batch::parse(&stored).expect("a batch");
@@ -415,7 +423,7 @@ fn bombs_are_refused_at_the_bound() {
             max_message_bytes: limit as u32 / 8,
             ..rules()
         };
-        let error = check_produce(&bytes, &rules, T).expect_err("refused");
+        let error = check(&bytes, &rules, T).expect_err("refused");
         assert_eq!(error.code, ErrorCode::InvalidRecord, "{codec:?}");
         assert!(error.message.contains("limit"), "{codec:?}: {error}");
     }
@@ -556,7 +564,7 @@ proptest! {
     #[test]
     fn what_is_built_is_accepted_and_read(records in any_records(), codec in 0..5usize) {
         let bytes = build(&records, CODECS[codec]).build();
-        let checked = check_produce(&bytes, &rules(), T).expect("accepted");
+        let checked = check(&bytes, &rules(), T).expect("accepted");
         let max = records.iter().map(|r| r.0).max().expect("some");
         prop_assert_eq!(checked.max_timestamp(), max);
         let of_max = records.iter().position(|r| r.0 == max).expect("some");
@@ -578,7 +586,7 @@ proptest! {
                 payload[at.index(payload.len())] = *value;
             }
         });
-        if let Ok(checked) = check_produce(&damaged, &rules(), T) {
+        if let Ok(checked) = check(&damaged, &rules(), T) {
             let out = stored(&checked);
             let (batch, _) = Batch::parse(&out).expect("a batch");
             let all = batch.records().expect("readable");
@@ -592,13 +600,13 @@ proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = Batch::parse(&bytes);
-        let _ = check_produce(&bytes, &rules(), T);
+        let _ = check(&bytes, &rules(), T);
         for codec in &CODECS[1..] {
             let mut whole = vector(codec.name());
             whole.truncate(HEADER_BYTES);
             whole.extend_from_slice(&bytes);
             reseal(&mut whole);
-            let _ = check_produce(&whole, &rules(), T);
+            let _ = check(&whole, &rules(), T);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! [`Batch`]: a borrowed view of one whole batch.
 
-use super::codec::Codec;
+use super::codec::{Codec, Codecs};
 use super::record::Records;
 use super::{BatchError, HEADER_BYTES, LOG_OVERHEAD, at, bit, sequence_after, varint};
 
@@ -233,7 +233,12 @@ impl<'a> Batch<'a> {
 
     /// The records, decompressed if need be (bounded by `limit::DECOMPRESSED_BYTES_MAX`).
     pub fn records(&self) -> Result<Records<'a>, BatchError> {
-        Records::of(*self)
+        self.records_with(&mut Codecs::default())
+    }
+
+    /// The same with contexts that are kept from batch to batch.
+    pub fn records_with(&self, codecs: &mut Codecs) -> Result<Records<'a>, BatchError> {
+        Records::of(*self, codecs)
     }
 }
 

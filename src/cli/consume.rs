@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::Outcome;
 use super::connect::Connect;
 use super::properties::{Properties, unescape};
-use crate::batch::{Record, TimestampType};
+use crate::batch::{Codecs, Record, TimestampType};
 use crate::client::{Client, Consumer, ConsumerConfig, Fetched, StartAt};
 use crate::model::Instant;
 
@@ -65,6 +65,7 @@ struct Printer {
     headers_separator: String,
     null_literal: String,
     line: Vec<u8>,
+    codecs: Codecs,
 }
 
 impl Printer {
@@ -85,6 +86,7 @@ impl Printer {
             headers_separator: text(&mut p, "headers.separator", ","),
             null_literal: text(&mut p, "null.literal", "null"),
             line: Vec::new(),
+            codecs: Codecs::default(),
         };
         p.finish("property")?;
         Ok(printer)
@@ -366,7 +368,9 @@ fn print(
             continue;
         }
         let time = batch.timestamp_type();
-        let records = batch.records().map_err(|e| Stop::Record(e.to_string()))?;
+        let records = batch
+            .records_with(&mut printer.codecs)
+            .map_err(|e| Stop::Record(e.to_string()))?;
         for record in &records {
             let record = record.map_err(|e| Stop::Record(e.to_string()))?;
             if record.offset < fetched.from {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::Error;
 use super::cluster::{Answer, Cluster, Target};
 use super::partition::{self, Sticky};
-use crate::batch::{Builder, Compression, sequence_after};
+use crate::batch::{Builder, Codecs, Compression, sequence_after};
 use crate::model::{ErrorCode, Instant, Rng, Uuid, WallMs};
 use crate::wire::msg::init_producer_id_request::InitProducerIdRequest;
 use crate::wire::msg::init_producer_id_response::InitProducerIdResponse;
@@ -176,6 +176,7 @@ pub struct ProducerCore {
     flushing: bool,
     delivered: Vec<Delivered>,
     rng: Rng,
+    codecs: Codecs,
     next_due: Option<Instant>,
 }
 
@@ -195,6 +196,7 @@ impl ProducerCore {
                 Identity::Off
             },
             rng: Rng::seeded(config.seed),
+            codecs: Codecs::default(),
             topics: Vec::new(),
             renew: false,
             held: 0,
@@ -505,7 +507,7 @@ impl ProducerCore {
             open.builder.set_producer(id, epoch, sequence);
             partition.next_sequence = sequence_after(sequence, count);
         }
-        let bytes = open.builder.build();
+        let bytes = open.builder.build_with(&mut self.codecs);
         partition.flight.push_back(Sealed {
             bytes,
             held: open.builder.len_uncompressed() - crate::batch::HEADER_BYTES,

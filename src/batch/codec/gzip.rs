@@ -5,7 +5,7 @@ use flate2::{Compress, Crc, Decompress, FlushCompress, FlushDecompress, Status};
 use super::CodecError;
 
 pub struct Gzip {
-    inflate: Decompress,
+    inflate: Option<Decompress>,
     deflate: Option<(i32, Compress)>,
     crc: Crc,
     state: State,
@@ -28,7 +28,7 @@ const FCOMMENT: u8 = 16;
 impl Default for Gzip {
     fn default() -> Gzip {
         Gzip {
-            inflate: Decompress::new(false),
+            inflate: None,
             deflate: None,
             crc: Crc::new(),
             state: State::Member { first: true },
@@ -42,27 +42,27 @@ impl Gzip {
     }
 
     pub fn read(&mut self, input: &mut &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
+        let inflate = self.inflate.get_or_insert_with(|| Decompress::new(false));
         loop {
             if let State::Member { first } = self.state {
                 if input.is_empty() && !first {
                     return Ok(0);
                 }
                 *input = after_header(input).ok_or(CodecError::Garbage("no gzip header"))?;
-                self.inflate.reset(false);
+                inflate.reset(false);
                 self.crc.reset();
                 self.state = State::Body;
             }
-            let (in_before, out_before) = (self.inflate.total_in(), self.inflate.total_out());
-            let status = self
-                .inflate
+            let (in_before, out_before) = (inflate.total_in(), inflate.total_out());
+            let status = inflate
                 .decompress(input, out, FlushDecompress::None)
                 .map_err(|_| CodecError::Garbage("broken gzip data"))?;
-            let taken = (self.inflate.total_in() - in_before) as usize;
-            let given = (self.inflate.total_out() - out_before) as usize;
+            let taken = (inflate.total_in() - in_before) as usize;
+            let given = (inflate.total_out() - out_before) as usize;
             *input = &input[taken..];
             self.crc.update(&out[..given]);
             if status == Status::StreamEnd {
-                self.end_member(input)?;
+                self.state = end_member(&self.crc, input)?;
             } else if taken == 0 && given == 0 {
                 return Err(CodecError::Garbage("gzip data is cut off"));
             }
@@ -70,20 +70,6 @@ impl Gzip {
                 return Ok(given);
             }
         }
-    }
-
-    fn end_member(&mut self, input: &mut &[u8]) -> Result<(), CodecError> {
-        let (trailer, rest) = input
-            .split_first_chunk::<8>()
-            .ok_or(CodecError::Garbage("gzip data is cut off"))?;
-        let crc = u32::from_le_bytes([trailer[0], trailer[1], trailer[2], trailer[3]]);
-        let len = u32::from_le_bytes([trailer[4], trailer[5], trailer[6], trailer[7]]);
-        if crc != self.crc.sum() || len != self.crc.amount() {
-            return Err(CodecError::Garbage("gzip data does not match its trailer"));
-        }
-        *input = rest;
-        self.state = State::Member { first: false };
-        Ok(())
     }
 
     pub fn compress(&mut self, level: i32, input: &[u8], out: &mut Vec<u8>) {
@@ -145,4 +131,18 @@ fn after_header(input: &[u8]) -> Option<&[u8]> {
         rest = rest.get(2..)?;
     }
     Some(rest)
+}
+
+/// Checks the trailer; gives the state after it.
+fn end_member(crc: &Crc, input: &mut &[u8]) -> Result<State, CodecError> {
+    let (trailer, rest) = input
+        .split_first_chunk::<8>()
+        .ok_or(CodecError::Garbage("gzip data is cut off"))?;
+    let sum = u32::from_le_bytes([trailer[0], trailer[1], trailer[2], trailer[3]]);
+    let len = u32::from_le_bytes([trailer[4], trailer[5], trailer[6], trailer[7]]);
+    if sum != crc.sum() || len != crc.amount() {
+        return Err(CodecError::Garbage("gzip data does not match its trailer"));
+    }
+    *input = rest;
+    Ok(State::Member { first: false })
 }

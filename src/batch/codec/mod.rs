@@ -8,8 +8,6 @@ mod lz4;
 mod snappy;
 mod zstd;
 
-use std::cell::RefCell;
-
 use super::check::BatchError;
 use super::walk::Walk;
 
@@ -104,7 +102,7 @@ const WINDOW_BYTES: usize = 128 * 1024;
 /// A window that grew for a large record is given back above this size.
 const WINDOW_KEPT_BYTES_MAX: usize = 1024 * 1024;
 
-/// The contexts of all codecs, reused.
+/// The contexts of all codecs, made when first used and reused: they carry memory from one use to the next, nothing else. A shard has one.
 #[derive(Default)]
 pub struct Codecs {
     gzip: gzip::Gzip,
@@ -112,14 +110,6 @@ pub struct Codecs {
     lz4: lz4::Lz4,
     zstd: zstd::Zstd,
     window: Vec<u8>,
-}
-
-/// Runs `f` with this core's contexts. They carry no state from one use to the next, only memory.
-pub fn with<T>(f: impl FnOnce(&mut Codecs) -> T) -> T {
-    thread_local! {
-        static CODECS: RefCell<Codecs> = RefCell::default();
-    }
-    CODECS.with_borrow_mut(f)
 }
 
 /// A compressed payload being read: the context of its codec and what is left of the input and of the bound.
