@@ -19,6 +19,7 @@ PYTHON = sys.executable
 STAGES = [
     ("check", ["scripts/check"], "format, lints, unit tests, the shape of the tree"),
     ("rust", ["cargo", "test", "--quiet", "--no-fail-fast", "--tests"], "all Rust tests"),
+    ("messages", ["tests/messages.py"], "every message in every version, judged by Kafka's own classes"),
 ]
 
 CARGO = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed;")

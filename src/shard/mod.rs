@@ -25,6 +25,7 @@ pub use config::{CONTROLLER_SHARD, Listener, ShardConfig};
 pub use event::{Actions, Chunk, Event};
 pub use peer::PeerMsg;
 
+use crate::batch::Codecs;
 use crate::log::Store;
 use crate::meta::Image;
 use crate::model::limit::{TURN_EVENTS_MAX, TURN_FRAME_BYTES_MAX, UNWRITTEN_BYTES_MAX};
@@ -60,6 +61,7 @@ pub struct Shard {
     /// Partitions whose log is still being opened, with the metadata offset that is not served before.
     opening: BTreeSet<(u64, TopicPartition)>,
     store: Store,
+    codecs: Codecs,
     parked: ParkingLot,
     sessions: Sessions,
     follower: Follower,
@@ -85,6 +87,7 @@ impl Shard {
             hosted: BTreeMap::new(),
             opening: BTreeSet::new(),
             store,
+            codecs: Codecs::default(),
             parked: ParkingLot::default(),
             sessions: Sessions::default(),
             follower: Follower::default(),

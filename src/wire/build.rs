@@ -492,7 +492,10 @@ fn read_expr(message: &Message, field: &Field) -> String {
         Base::Bytes if nullable => format!("r.nullable_bytes({nulls})"),
         Base::Bytes => "r.bytes()".into(),
         Base::Records => format!("r.records({nulls})"),
-        Base::Struct(name) if nullable => format!("r.nullable_struct(|r| {name}::read(r, v))"),
+        Base::Struct(name) if nullable => {
+            let tagged = if field.tag.is_some() { "_tagged" } else { "" };
+            format!("r.nullable_struct{tagged}(|r| {name}::read(r, v))")
+        }
         Base::Struct(name) => format!("{name}::read(r, v)"),
     }
 }
@@ -584,7 +587,8 @@ fn write_expr(message: &Message, field: &Field) -> String {
         Base::Bytes => format!("w.bytes(&self.{name})"),
         Base::Records => format!("w.records(&self.{name}, {nulls})"),
         Base::Struct(_) if nullable => {
-            format!("w.nullable_struct(self.{name}.as_ref(), |w, x| x.write(w, v))")
+            let tagged = if field.tag.is_some() { "_tagged" } else { "" };
+            format!("w.nullable_struct{tagged}(self.{name}.as_ref(), |w, x| x.write(w, v))")
         }
         Base::Struct(_) => format!("self.{name}.write(w, v)"),
     }
@@ -623,7 +627,7 @@ fn message_rs(out: &mut String, message: &Message) {
     .unwrap();
 }
 
-/// What tests and fuzzing need to go over all messages: a list of them, and decoding and encoding by name.
+/// What tests and fuzzing need to go over all messages: a list of them, and decoding and encoding by their place in it.
 fn catalogue_rs(out: &mut String, messages: &[Message]) {
     out.push_str("pub const CATALOGUE: &[Entry] = &[\n");
     for m in messages {
@@ -637,16 +641,27 @@ fn catalogue_rs(out: &mut String, messages: &[Message]) {
         .unwrap();
     }
     out.push_str("];\n");
-    out.push_str("#[inline] pub fn recode(index: usize, version: i16, r: &mut Reader, w: &mut Writer) -> Result<(), Malformed> {\nmatch index {\n");
+    let mut recode = String::new();
+    let mut defaults = String::new();
     for (index, m) in messages.iter().enumerate() {
         let path = format!("{}::{}", snake(&m.name), m.name);
         writeln!(
-            out,
+            recode,
             "{index} => {path}::decode(r, version)?.encode(w, version),"
         )
         .unwrap();
+        writeln!(defaults, "{index} => {path}::default().encode(w, version),").unwrap();
     }
-    out.push_str("_ => panic!(\"the catalogue has no such message\"),\n}\nOk(())\n}\n");
+    let none = "_ => panic!(\"the catalogue has no such message\")";
+    writeln!(
+        out,
+        "#[inline] pub fn recode(index: usize, version: i16, r: &mut Reader, w: &mut Writer) -> Result<(), Malformed> {{
+            match index {{\n{recode}{none}\n}}
+            Ok(())
+        }}
+        #[inline] pub fn encode_default(index: usize, version: i16, w: &mut Writer) {{ match index {{\n{defaults}{none}\n}} }}"
+    )
+    .unwrap();
 }
 
 fn api_key_rs(messages: &[Message]) -> String {

@@ -312,6 +312,11 @@ impl<'a> Reader<'a> {
         (self.i8() >= 0 && self.fault.is_none()).then(|| read(self))
     }
 
+    /// The same as a tagged field: there the byte in front is a varint, 0 for null.
+    pub fn nullable_struct_tagged<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (self.uvarint() as i32 > 0).then(|| read(self))
+    }
+
     /// The tagged fields at the end of a flexible struct. `known` reads the field of a tag, or returns false for one it does not know,
     /// which is skipped. As in Kafka, order and repetition do not matter, and the announced size of a known field is not looked at.
     pub fn tags(&mut self, mut known: impl FnMut(&mut Self, u32) -> bool) {

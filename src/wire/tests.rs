@@ -210,3 +210,32 @@ fn version_that_a_message_does_not_have_is_malformed() {
         assert!(ProduceRequest::decode(&mut Reader::new(&[0; 64]), version).is_err());
     }
 }
+
+#[test]
+fn nullable_struct_in_a_tag_has_a_varint_in_front() {
+    // Bytes of Apache Kafka 4.4's own class for this record: with null, and with a session timeout of 5.
+    use msg::consumer_group_member_metadata_value::{
+        ClassicMemberMetadata, ConsumerGroupMemberMetadataValue,
+    };
+    let value = |classic_member_metadata| ConsumerGroupMemberMetadataValue {
+        classic_member_metadata,
+        ..Default::default()
+    };
+    let head = b"\x01\x01\x01\x01\x01\x01\xff\xff\xff\xff\x01";
+    let some = ClassicMemberMetadata {
+        session_timeout_ms: 5,
+        ..Default::default()
+    };
+    for (value, tags) in [
+        (value(None), &b"\x01\x00\x01\x00"[..]),
+        (value(Some(some)), b"\x01\x00\x07\x01\0\0\0\x05\x01\x00"),
+        (value(Some(Default::default())), b"\x00"),
+    ] {
+        let bytes = [head, tags].concat();
+        let mut w = Writer::new();
+        value.encode(&mut w, 0);
+        assert_eq!(w.as_bytes(), bytes);
+        let again = ConsumerGroupMemberMetadataValue::decode(&mut Reader::new(&bytes), 0);
+        assert_eq!(again, Ok(value));
+    }
+}

@@ -234,6 +234,18 @@ impl Writer {
         }
     }
 
+    /// The same as a tagged field: there the byte in front is a varint, 0 for null.
+    pub fn nullable_struct_tagged<T>(
+        &mut self,
+        value: Option<&T>,
+        write: impl FnOnce(&mut Self, &T),
+    ) {
+        self.uvarint(u32::from(value.is_some()));
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+
     /// Ends a struct that has no tagged fields.
     pub fn no_tags(&mut self) {
         if self.flexible {

@@ -592,7 +592,10 @@ impl Encoder<'_> {
                 self.length(Some(bytes.len()), false);
                 self.out.extend_from_slice(bytes);
             }
-            (Kind::Struct(_), Value::Null) => self.out.push(0xff),
+            // As a tagged field null is the varint 0, elsewhere the byte -1.
+            (Kind::Struct(_), Value::Null) => {
+                self.out.push(if field.tag.is_some() { 0 } else { 0xff })
+            }
             (Kind::Struct(name), value) => {
                 if field.nullable.is_some() {
                     self.out.push(1);
@@ -724,8 +727,12 @@ impl<'a> Decoder<'a> {
                 Some(length) => Value::Bytes(self.take(length)?.to_vec()),
             },
             Kind::Struct(name) => {
-                if field.nullable.is_some() && self.take(1)?[0] == 0xff {
-                    return Ok(Value::Null);
+                if field.nullable.is_some() {
+                    match (self.take(1)?[0], field.tag) {
+                        (1, _) => {}
+                        (0xff, None) | (0, Some(_)) => return Ok(Value::Null),
+                        (other, _) => return Err(format!("{other} in front of a struct")),
+                    }
                 }
                 self.fields(self.message.struct_fields(field, name))?
             }

@@ -112,6 +112,12 @@ pub struct Codecs {
     window: Vec<u8>,
 }
 
+impl std::fmt::Debug for Codecs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Codecs")
+    }
+}
+
 /// A compressed payload being read: the context of its codec and what is left of the input and of the bound.
 struct Stream<'c, 'a> {
     reader: Reader<'c>,

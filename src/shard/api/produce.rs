@@ -219,7 +219,7 @@ impl Shard {
             return Err(ErrorCode::NotEnoughReplicas.into());
         }
         let (leader_epoch, high_watermark) = (replica.leader_epoch(), replica.high_watermark());
-        let checked = check_produce(bytes, &hosted.rules, self.now.wall)?;
+        let checked = check_produce(bytes, &hosted.rules, self.now.wall, &mut self.codecs)?;
         let append = AppendAs {
             leader_epoch,
             acks_all,

@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""Every message of every version, written by our codec, read and written again by Apache Kafka's own classes: the same bytes, and the
+same defaults. The one judge of the messages that no other codec knows: records of the internal topics, the newest versions.
+"""
+
+import os
+
+from harness import cache
+
+out = cache.target_dir() / "messages.txt"
+out.parent.mkdir(parents=True, exist_ok=True)
+out.unlink(missing_ok=True)
+command = ["cargo", "test", "--quiet", "--test", "wire", "--", "--ignored", "--exact", "write_messages_for_the_judge"]
+cache.run(command, cwd=cache.ROOT, env=dict(os.environ, CORELANE_MESSAGES=str(out)))
+os.execvp(cache.java(), [*cache.java_classes(cache.TESTS / "judge" / "Messages.java"), str(out)])
