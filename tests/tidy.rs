@@ -401,6 +401,10 @@ fn pure_rooms_know_no_clock_no_file_no_socket_no_thread() {
         }
         let text = code(&text);
         for name in IMPURE {
+            // The switch of planted bugs is not in a broker: it belongs to one feature, for tests and the simulator.
+            if *name == "thread_local!" && path == "src/log/planted.rs" {
+                continue;
+            }
             for line in occurrences(&text, name) {
                 faults.push(format!("{path}:{line}: a pure room names `{name}`"));
             }

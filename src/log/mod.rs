@@ -2,6 +2,7 @@
 
 pub mod block;
 pub mod config;
+pub mod faulty;
 pub mod op;
 pub mod planted;
 

@@ -81,11 +81,11 @@ fn safe_stops_before_a_written_acks_all_batch_that_is_not_flushed() {
     assert_eq!(rig.store.log(tp(0)).unwrap().safe(), 1);
     rig.append(0, &batch(1, 100, 2), true).unwrap();
     rig.commit();
-    let (id, result) = rig
+    let done = rig
         .disk
         .complete_where(|op| matches!(op, DiskOp::Write { .. }))
         .unwrap();
-    rig.deliver(id, result);
+    rig.deliver(done);
     let log = rig.store.log(tp(0)).unwrap();
     assert_eq!(
         (log.written(), log.safe(), log.flushed()),
@@ -150,16 +150,16 @@ fn a_flush_counts_only_for_writes_completed_before_it_was_issued() {
     // The flush is under way; another frame completes before it does.
     rig.append(0, &batch(1, 100, 2), false).unwrap();
     rig.commit();
-    let (id, result) = rig
+    let done = rig
         .disk
         .complete_where(|op| matches!(op, DiskOp::Write { .. }))
         .unwrap();
-    rig.deliver(id, result);
-    let (id, result) = rig
+    rig.deliver(done);
+    let done = rig
         .disk
         .complete_where(|op| matches!(op, DiskOp::Flush { .. }))
         .unwrap();
-    rig.deliver(id, result);
+    rig.deliver(done);
     let log = rig.store.log(tp(0)).unwrap();
     assert_eq!((log.written(), log.flushed()), (2, 1));
 }
@@ -178,8 +178,8 @@ fn bulk_goes_straight_to_the_segment_and_small_appends_behind_it_wait_for_it() {
     );
     // The journal's first: it counts only when what is before it does.
     let journal = |op: &DiskOp| matches!(op, DiskOp::Write { data, .. } if data.iter().map(|d| d.len()).sum::<usize>() < 4096);
-    let (id, result) = rig.disk.complete_where(journal).unwrap();
-    rig.deliver(id, result);
+    let done = rig.disk.complete_where(journal).unwrap();
+    rig.deliver(done);
     assert_eq!(rig.store.log(tp(0)).unwrap().written(), 0);
     rig.settle();
     assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 2);
@@ -419,7 +419,7 @@ fn a_full_disk_refuses_appends_and_serves_again_when_there_is_space() {
         ..small()
     };
     let mut rig = Rig::ready(16, store, 1, &Config::default());
-    rig.disk.space = 300_000;
+    rig.disk.faults.space = 300_000;
     let mut acknowledged = 0;
     let mut refused = 0;
     for i in 0..200 {
@@ -447,7 +447,7 @@ fn a_full_disk_refuses_appends_and_serves_again_when_there_is_space() {
         got.len(),
         batch(1, 3_000, 0).0.len() * acknowledged as usize
     );
-    rig.disk.space = u64::MAX;
+    rig.disk.faults.space = u64::MAX;
     rig.pass_ms(1000);
     rig.settle();
     rig.append(0, &batch(1, 3_000, 1), true).unwrap();
@@ -459,7 +459,7 @@ fn a_full_disk_refuses_appends_and_serves_again_when_there_is_space() {
 #[test]
 fn an_error_on_a_segment_fences_that_log_only() {
     let mut rig = Rig::ready(17, small(), 2, &Config::default());
-    rig.disk.broken = Some("t-1/".into());
+    rig.disk.faults.broken = Some("t-1/".into());
     for partition in 0..2 {
         rig.append(partition, &batch(1, 20_000, 1), true).unwrap();
     }
@@ -480,7 +480,7 @@ fn an_error_on_a_segment_fences_that_log_only() {
 #[test]
 fn an_error_on_the_journal_fences_every_log_of_the_store() {
     let mut rig = Rig::ready(18, small(), 2, &Config::default());
-    rig.disk.broken = Some("journal".into());
+    rig.disk.faults.broken = Some("journal".into());
     rig.append(0, &batch(1, 10, 1), true).unwrap();
     rig.settle();
     for partition in 0..2 {

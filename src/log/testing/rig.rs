@@ -1,7 +1,7 @@
 //! A store on a [`Disk`] in virtual time, and batches to append.
 
-use super::disk::Disk;
 use crate::batch::{Builder, CheckedBatch};
+use crate::log::faulty::{Completion, Disk};
 use crate::log::{
     AppendAs, AppendError, Appended, Config, Ids, LogState, Opened, ReadPlan, Store, StoreConfig,
 };
@@ -137,22 +137,22 @@ impl Rig {
 
     fn submit(&mut self, out: Vec<(crate::log::OpId, crate::log::DiskOp)>) {
         for (id, op) in out {
-            self.disk.submit(id, op);
+            self.disk.submit(0, id, op, self.now.mono);
         }
     }
 
     /// One completion, whichever, as one turn.
     pub fn step(&mut self) -> bool {
-        let Some((id, result)) = self.disk.complete_one() else {
+        let Some(done) = self.disk.complete_one() else {
             return false;
         };
-        self.deliver(id, result);
+        self.deliver(done);
         true
     }
 
-    pub fn deliver(&mut self, id: crate::log::OpId, result: crate::log::DiskResult) {
+    pub fn deliver(&mut self, done: Completion) {
         let mut out = Vec::new();
-        assert!(self.store.on_disk(id, result, self.now, &mut out));
+        assert!(self.store.on_disk(done.id, done.result, self.now, &mut out));
         self.submit(out);
         self.commit();
     }
@@ -194,7 +194,10 @@ impl Rig {
                     first_offset,
                     ..
                 } => {
-                    let got: Vec<u8> = spans.iter().flat_map(|s| self.disk.bytes_of(s)).collect();
+                    let got: Vec<u8> = spans
+                        .iter()
+                        .flat_map(|s| self.disk.bytes_of(0, s))
+                        .collect();
                     assert_eq!(got.len(), bytes as usize);
                     let (first, _) = crate::batch::Batch::view(&got).unwrap();
                     assert_eq!(first.base_offset(), first_offset);

@@ -1,24 +1,30 @@
-//! A disk in memory for the laws of this room: it forgets what was not flushed, tears what was not finished at sectors of
-//! 512 bytes, runs operations in any order, and lets writes of a killed process land late.
+//! A log dir in memory, for the laws of this room and for the simulator: it forgets what was not flushed, tears what was
+//! not finished at sectors of 512 bytes, runs operations in any order or after drawn delays in virtual time, fails them,
+//! fills up, and lets writes of a killed process land late.
+//!
+//! What it promises is what [`DiskOp`] says and no more. It panics where a caller breaks that contract (a write that
+//! grows its file, two writes of one block at a time), so every test on it checks the caller too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use crate::log::op::{DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, OpId, Span};
-use crate::model::Rng;
+use super::op::{DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, OpId, Span};
 use crate::model::limit::BLOCK_BYTES;
+use crate::model::{Instant, Rng};
 
 const SECTOR_BYTES: usize = 512;
+const EIO: i32 = 5;
 
 /// A completed write that no flush has covered yet.
+#[derive(Debug)]
 struct Unflushed {
     sequence: u64,
     at: u64,
     bytes: Vec<u8>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Inode {
     /// What a reader sees.
     now: Vec<u8>,
@@ -61,37 +67,84 @@ fn overlay(file: &mut [u8], at: u64, bytes: &[u8]) {
     file[from..to].copy_from_slice(&bytes[..to - from]);
 }
 
+/// Whose file and operation ids: the shards of a process share the dir, each with ids of its own.
+pub type Owner = u16;
+
+/// The owner of what [`Disk::run`] does.
+const BOOT: Owner = Owner::MAX;
+
+#[derive(Debug)]
 struct Pending {
+    owner: Owner,
     id: OpId,
     op: DiskOp,
     /// Writes completed when it was issued.
     sequence: u64,
+    /// When it is complete, by [`Disk::complete_due`].
+    due: Instant,
+}
+
+/// What an owner is told.
+#[derive(Debug)]
+pub struct Completion {
+    pub owner: Owner,
+    pub id: OpId,
+    pub result: DiskResult,
+}
+
+/// What the simulator does to the disk.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Faults {
+    /// An operation takes `[from..to)` microseconds.
+    pub latency_us: (u64, u64),
+    /// One operation in so many takes `slow_us` more; 0: none.
+    pub slow_one_in: u64,
+    pub slow_us: u64,
+    /// One write, flush or read in so many fails with EIO, and whether a write of it was done is drawn; 0: none.
+    pub error_one_in: u64,
+    /// Operations on paths with this in them fail with EIO.
+    pub broken: Option<String>,
+    /// Bytes of all files together that may exist.
+    pub space: u64,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            latency_us: (20, 200),
+            slow_one_in: 0,
+            slow_us: 0,
+            error_one_in: 0,
+            broken: None,
+            space: u64::MAX,
+        }
+    }
 }
 
 /// How a power loss treats sectors that were not flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Loss {
+pub enum Loss {
+    /// A power loss that takes every sector that was not flushed.
     All,
+    /// A power loss; each such sector is old or new.
     Some,
     /// Only a killed process: what was written stays, what was under way may land later.
     Killed,
 }
 
-pub(crate) struct Disk {
+#[derive(Debug)]
+pub struct Disk {
     inodes: BTreeMap<u64, Inode>,
     paths: BTreeMap<String, u64>,
     dirs: BTreeSet<String>,
-    open: BTreeMap<FileId, u64>,
+    open: BTreeMap<(Owner, FileId), u64>,
     pending: Vec<Pending>,
     /// Writes of a dead process that the kernel may still carry out.
     ghosts: Vec<(u64, u64, Vec<u8>)>,
     sequence: u64,
     next_inode: u64,
     pub rng: Rng,
-    /// Bytes of all files together that may exist.
-    pub space: u64,
-    /// Operations on paths or files with this in their path fail with EIO.
-    pub broken: Option<String>,
+    pub faults: Faults,
     pub writes: u64,
     pub flushes: u64,
 }
@@ -108,14 +161,14 @@ impl Disk {
             sequence: 0,
             next_inode: 1,
             rng: Rng::seeded(seed),
-            space: u64::MAX,
-            broken: None,
+            faults: Faults::default(),
             writes: 0,
             flushes: 0,
         }
     }
 
-    pub fn submit(&mut self, id: OpId, op: DiskOp) {
+    /// An operation is issued at `now`.
+    pub fn submit(&mut self, owner: Owner, id: OpId, op: DiskOp, now: Instant) {
         if let DiskOp::Write {
             file,
             at,
@@ -123,7 +176,7 @@ impl Disk {
             sync,
         } = &op
         {
-            let inode = self.open[file];
+            let inode = self.open[&(owner, *file)];
             let bytes: usize = data.iter().map(|d| d.padded().1).sum();
             let len = self.inodes[&inode].now.len() as u64;
             assert!(
@@ -143,7 +196,7 @@ impl Disk {
                     data,
                     ..
                 } = &p.op
-                    && self.open[other] == inode
+                    && self.open[&(p.owner, *other)] == inode
                 {
                     let end = from + data.iter().map(|d| d.padded().1 as u64).sum::<u64>();
                     assert!(
@@ -158,10 +211,17 @@ impl Disk {
         if matches!(op, DiskOp::Flush { .. }) {
             self.flushes += 1;
         }
+        let (from, to) = self.faults.latency_us;
+        let mut latency_us = self.rng.range(from, to.max(from + 1));
+        if self.faults.slow_one_in > 0 && self.rng.one_in(self.faults.slow_one_in) {
+            latency_us += self.faults.slow_us;
+        }
         self.pending.push(Pending {
+            owner,
             id,
             op,
             sequence: self.sequence,
+            due: now.after_us(latency_us),
         });
     }
 
@@ -176,8 +236,19 @@ impl Disk {
             .count()
     }
 
+    /// When the next operation is complete.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.pending.iter().map(|p| p.due).min()
+    }
+
+    /// Completes the operation that was due first, if it was due by `now`.
+    pub fn complete_due(&mut self, now: Instant) -> Option<Completion> {
+        let first = (0..self.pending.len()).min_by_key(|i| self.pending[*i].due)?;
+        (self.pending[first].due <= now).then(|| self.complete(first))
+    }
+
     /// Completes one operation, whichever.
-    pub fn complete_one(&mut self) -> Option<(OpId, DiskResult)> {
+    pub fn complete_one(&mut self) -> Option<Completion> {
         if self.pending.is_empty() {
             return None;
         }
@@ -186,21 +257,35 @@ impl Disk {
     }
 
     /// Completes the oldest operation that `which` picks.
-    pub fn complete_where(
-        &mut self,
-        which: impl Fn(&DiskOp) -> bool,
-    ) -> Option<(OpId, DiskResult)> {
+    pub fn complete_where(&mut self, which: impl Fn(&DiskOp) -> bool) -> Option<Completion> {
         let i = self.pending.iter().position(|p| which(&p.op))?;
         Some(self.complete(i))
     }
 
-    fn complete(&mut self, i: usize) -> (OpId, DiskResult) {
+    fn complete(&mut self, i: usize) -> Completion {
         if self.rng.one_in(3) && !self.ghosts.is_empty() {
             self.land_ghost();
         }
         let p = self.pending.remove(i);
-        let result = self.perform(&p.op, p.sequence);
-        (p.id, result)
+        let data = matches!(
+            p.op,
+            DiskOp::Write { .. } | DiskOp::Flush { .. } | DiskOp::Read { .. }
+        );
+        let fails =
+            data && self.faults.error_one_in > 0 && self.rng.one_in(self.faults.error_one_in);
+        let result = if fails {
+            if matches!(p.op, DiskOp::Write { .. }) && self.rng.one_in(2) {
+                let _ = self.perform(p.owner, &p.op, p.sequence);
+            }
+            Err(DiskError::Io(EIO))
+        } else {
+            self.perform(p.owner, &p.op, p.sequence)
+        };
+        Completion {
+            owner: p.owner,
+            id: p.id,
+            result,
+        }
     }
 
     /// For boot, which does one thing after the other.
@@ -208,7 +293,7 @@ impl Disk {
         if self.rng.one_in(3) && !self.ghosts.is_empty() {
             self.land_ghost();
         }
-        self.perform(op, self.sequence)
+        self.perform(BOOT, op, self.sequence)
     }
 
     fn land_ghost(&mut self) {
@@ -227,27 +312,33 @@ impl Disk {
         while let Some(i) = self.ghosts.iter().position(|g| g.0 == inode) {
             let (_, at, bytes) = self.ghosts.remove(i);
             self.sequence += 1;
-            let inode = self.inodes.get_mut(&inode).unwrap();
+            let inode = self.inodes.get_mut(&inode).expect("it has ghosts");
             if at as usize + bytes.len() <= inode.now.len() {
                 inode.write(self.sequence, at, bytes);
             }
         }
     }
 
+    fn inode_mut(&mut self, owner: Owner, file: FileId) -> &mut Inode {
+        self.inodes
+            .get_mut(&self.open[&(owner, file)])
+            .expect("an open file has an inode")
+    }
+
     fn used(&self) -> u64 {
         self.inodes.values().map(|i| i.now.len() as u64).sum()
     }
 
-    fn path_of(&self, file: FileId) -> &str {
-        let inode = self.open[&file];
+    fn path_of(&self, owner: Owner, file: FileId) -> &str {
+        let inode = self.open[&(owner, file)];
         self.paths
             .iter()
             .find(|(_, i)| **i == inode)
             .map_or("", |(p, _)| p)
     }
 
-    fn is_broken(&self, op: &DiskOp) -> bool {
-        let Some(broken) = &self.broken else {
+    fn is_broken(&self, owner: Owner, op: &DiskOp) -> bool {
+        let Some(broken) = &self.faults.broken else {
             return false;
         };
         let path = match op {
@@ -263,14 +354,14 @@ impl Disk {
             | DiskOp::Flush { file }
             | DiskOp::Read { file, .. }
             | DiskOp::Truncate { file, .. }
-            | DiskOp::Close { file } => self.path_of(*file),
+            | DiskOp::Close { file } => self.path_of(owner, *file),
         };
         path.contains(broken.as_str())
     }
 
-    fn perform(&mut self, op: &DiskOp, issued: u64) -> DiskResult {
-        if self.is_broken(op) {
-            return Err(DiskError::Io(5));
+    fn perform(&mut self, owner: Owner, op: &DiskOp, issued: u64) -> DiskResult {
+        if self.is_broken(owner, op) {
+            return Err(DiskError::Io(EIO));
         }
         match op {
             DiskOp::Open {
@@ -291,7 +382,7 @@ impl Disk {
                         inode
                     }
                 };
-                self.open.insert(*file, inode);
+                self.open.insert((owner, *file), inode);
                 if *create {
                     self.grow(inode, *allocate)?;
                 }
@@ -299,9 +390,9 @@ impl Disk {
                     len: self.inodes[&inode].now.len() as u64,
                 })
             }
-            DiskOp::Allocate { file, to } => {
-                self.grow(self.open[file], *to).map(|()| DiskDone::Done)
-            }
+            DiskOp::Allocate { file, to } => self
+                .grow(self.open[&(owner, *file)], *to)
+                .map(|()| DiskDone::Done),
             DiskOp::Write {
                 file,
                 at,
@@ -311,7 +402,7 @@ impl Disk {
                 let bytes: Vec<u8> = data.iter().flat_map(|d| d.padded_bytes()).collect();
                 self.sequence += 1;
                 let own = self.sequence;
-                let inode = self.inodes.get_mut(&self.open[file]).unwrap();
+                let inode = self.inode_mut(owner, *file);
                 inode.write(own, *at, bytes);
                 if *sync {
                     inode.flush(|s| s <= issued || s == own);
@@ -319,24 +410,24 @@ impl Disk {
                 Ok(DiskDone::Done)
             }
             DiskOp::Flush { file } => {
-                let inode = self.inodes.get_mut(&self.open[file]).unwrap();
+                let inode = self.inode_mut(owner, *file);
                 inode.flush(|s| s <= issued);
                 Ok(DiskDone::Done)
             }
             DiskOp::Read { file, at, len } => {
-                let now = &self.inodes[&self.open[file]].now;
+                let now = &self.inodes[&self.open[&(owner, *file)]].now;
                 let from = (*at as usize).min(now.len());
                 let to = (from + *len as usize).min(now.len());
                 Ok(DiskDone::Read(Bytes::copy_from_slice(&now[from..to])))
             }
             DiskOp::Truncate { file, len } => {
-                let inode = self.open[file];
+                let inode = self.open[&(owner, *file)];
                 self.drain(inode);
-                self.inodes.get_mut(&inode).unwrap().resize(*len as usize);
+                self.inode_mut(owner, *file).resize(*len as usize);
                 Ok(DiskDone::Done)
             }
             DiskOp::Close { file } => {
-                self.open.remove(file).expect("an open file");
+                self.open.remove(&(owner, *file)).expect("an open file");
                 Ok(DiskDone::Done)
             }
             DiskOp::MakeDir { path } => {
@@ -355,7 +446,7 @@ impl Disk {
                     return Err(DiskError::NotFound);
                 }
                 for path in moved {
-                    let inode = self.paths.remove(&path).unwrap();
+                    let inode = self.paths.remove(&path).expect("it was listed");
                     self.paths
                         .insert(path.replacen(from.as_str(), to, 1), inode);
                 }
@@ -386,7 +477,7 @@ impl Disk {
             }
             DiskOp::Replace { path, data } => {
                 self.assert_parent(path);
-                if self.used() + data.len() as u64 > self.space {
+                if self.used() + data.len() as u64 > self.faults.space {
                     return Err(DiskError::NoSpace);
                 }
                 let inode = self.next_inode;
@@ -408,11 +499,14 @@ impl Disk {
         if to <= len {
             return Ok(());
         }
-        if self.used() + to - len > self.space {
+        if self.used() + to - len > self.faults.space {
             return Err(DiskError::NoSpace);
         }
         self.drain(inode);
-        self.inodes.get_mut(&inode).unwrap().resize(to as usize);
+        self.inodes
+            .get_mut(&inode)
+            .expect("looked up above")
+            .resize(to as usize);
         Ok(())
     }
 
@@ -468,13 +562,13 @@ impl Disk {
             match &p.op {
                 DiskOp::Write { file, at, data, .. } => {
                     let bytes = data.iter().flat_map(|d| d.padded_bytes()).collect();
-                    torn.push((self.open[file], *at, bytes));
+                    torn.push((self.open[&(p.owner, *file)], *at, bytes));
                 }
                 DiskOp::Read { .. } | DiskOp::Flush { .. } | DiskOp::Close { .. } => {}
                 // Done or not, as a whole.
                 other => {
                     if self.rng.one_in(2) {
-                        let _ = self.perform(other, p.sequence);
+                        let _ = self.perform(p.owner, other, p.sequence);
                     }
                 }
             }
@@ -509,20 +603,23 @@ impl Disk {
         }
     }
 
-    pub fn bytes_of(&self, span: &Span) -> Vec<u8> {
+    /// The bytes of a planned read.
+    pub fn bytes_of(&self, owner: Owner, span: &Span) -> Vec<u8> {
         match span {
             Span::Memory(m) => m.bytes().to_vec(),
             Span::File { file, at, len } => {
-                let now = &self.inodes[&self.open[&file.id]].now;
+                let now = &self.inodes[&self.open[&(owner, file.id)]].now;
                 now[*at as usize..*at as usize + *len as usize].to_vec()
             }
         }
     }
 
+    /// A file's content as a reader sees it.
     pub fn file(&self, path: &str) -> Option<Vec<u8>> {
         Some(self.inodes[self.paths.get(path)?].now.clone())
     }
 
+    /// Replaces a file's content durably: what an operator or bit rot does.
     pub fn set_file(&mut self, path: &str, bytes: Vec<u8>) {
         let inode = self.paths[path];
         let content = Inode {
