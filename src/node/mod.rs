@@ -1,3 +1,4 @@
 //! One process.
 
+pub mod config;
 pub mod ring;
