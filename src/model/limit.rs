@@ -96,3 +96,12 @@ pub const DESCRIBE_PARTITIONS_MAX: i32 = 2000;
 
 /// Bytes of one shard that may be appended and not yet written. At the bound no request starts until the disk catches up.
 pub const UNWRITTEN_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Terms by which one message of a voter may raise ours: nonsense must not bring the counter to its end.
+pub const RAFT_TERM_STEP_MAX: u64 = 1 << 32;
+
+/// Proposals to the controller without an outcome at most; further ones are refused with a retriable error.
+pub const PROPOSALS_MAX: usize = 4096;
+
+/// Bytes of the metadata log after which a snapshot replaces it, whatever it holds.
+pub const METADATA_LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;

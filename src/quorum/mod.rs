@@ -1,6 +1,6 @@
 //! The metadata quorum: what the cluster agrees on, and how.
 //!
-//! Owns: [`controller::decide`] (a command and the image give records and an outcome), [`placement`], and the quorum itself (the
+//! Owns: [`controller::decide`] (a command and the image give records and an outcome), [`placement`], and [`Quorum`] (the
 //! records go through Raft, with a log and a snapshot of its own).
 //!
 //! Invariants:
@@ -10,12 +10,22 @@
 //!
 //! Must not know: connections, partitions' logs, what a shard does with a record.
 
+mod boot;
 pub mod controller;
 mod create_topics;
 #[cfg(test)]
+mod durable;
+mod keeper;
+#[cfg(test)]
 mod laws;
+mod message;
 pub mod placement;
-mod volatile;
+mod raft;
+#[cfg(test)]
+pub mod testing;
+mod voter;
+mod wal;
 
+pub use boot::{Boot, Booted, Step};
 pub use controller::decide;
-pub use volatile::{Committed, Quorum};
+pub use voter::{Committed, Options, Quorum};

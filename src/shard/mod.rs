@@ -203,7 +203,8 @@ impl Shard {
         }
         self.parked.take_all();
         self.store.stop(self.now, &mut actions.disk);
-        actions.stopped = self.store.is_stopped();
+        let decided = self.controller.as_ref().is_none_or(|c| c.quorum.is_idle());
+        actions.stopped = decided && self.store.is_stopped();
     }
 
     /// Walks every invariant; the simulator calls it after every turn.
@@ -225,6 +226,11 @@ impl Shard {
 
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Why the process must end: what the cluster agreed on cannot be written any more.
+    pub fn failed(&self) -> Option<&str> {
+        self.controller.as_ref().and_then(|c| c.quorum.failed())
     }
 
     pub fn conns_open(&self) -> usize {

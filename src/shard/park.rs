@@ -65,14 +65,6 @@ impl ParkingLot {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    pub fn len(&self) -> usize {
-        self.parked.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.parked.is_empty()
-    }
-
     /// Every parked request, oldest first, for an orderly stop.
     pub fn take_all(&mut self) -> Vec<Parked> {
         let mut ids: Vec<ParkId> = self.deadlines.iter().map(|(_, id)| *id).collect();

@@ -202,10 +202,10 @@ impl Shard {
 
     /// The connection is gone; what it waited for finds nobody, and is dropped when its time comes at the latest.
     pub(super) fn closed(&mut self, conn: ConnId) {
-        if let Some(park) = self.conns.get(conn).and_then(|conn| conn.parked) {
-            if let Some(Parked::Fetch(wait)) = self.parked.take(park) {
-                self.fetch_forget(park, &wait);
-            }
+        if let Some(park) = self.conns.get(conn).and_then(|conn| conn.parked)
+            && let Some(Parked::Fetch(wait)) = self.parked.take(park)
+        {
+            self.fetch_forget(park, &wait);
         }
         self.conns.closed(conn);
     }
