@@ -29,9 +29,7 @@ impl Connect {
     pub fn properties(&self) -> Result<Properties, String> {
         let mut properties = Properties::default();
         if let Some(path) = &self.command_config {
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-            properties.add_text(&text);
+            properties.add_file(path)?;
         }
         properties.add_pairs(&self.command_property)?;
         Ok(properties)

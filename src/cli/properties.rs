@@ -23,16 +23,16 @@ impl Properties {
         Ok(())
     }
 
-    /// Lines of a properties file.
-    pub fn add_text(&mut self, text: &str) {
-        for line in text.lines().map(str::trim) {
-            if line.is_empty() || line.starts_with(['#', '!']) {
-                continue;
-            }
-            let (key, value) = line.split_once(['=', ':']).unwrap_or((line, ""));
-            self.0
-                .insert(key.trim().to_string(), value.trim().to_string());
+    /// A properties file, as Java reads it.
+    pub fn add_file(&mut self, path: &std::path::Path) -> Result<(), String> {
+        let bytes = std::fs::read(path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let properties = crate::node::config::properties::parse(&bytes)
+            .map_err(|why| format!("{} {why}", path.display()))?;
+        for property in properties {
+            self.0.insert(property.key, property.value);
         }
+        Ok(())
     }
 
     pub fn remove(&mut self, key: &str) -> Option<String> {

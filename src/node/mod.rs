@@ -1,4 +1,5 @@
 //! One process.
 
 pub mod config;
+pub mod fit;
 pub mod ring;
