@@ -1,6 +1,12 @@
 //! `corelane serve`: the broker.
 
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use tracing_subscriber::EnvFilter;
+
 use super::Outcome;
+use crate::node::{self, config};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -12,6 +18,21 @@ pub struct Args {
     pub settings: Vec<String>,
 }
 
-pub fn run(_: Args) -> Outcome {
-    Err("serve is not part of this build".to_string())
+pub fn run(args: Args) -> Outcome {
+    log_to_stderr();
+    let config = config::load(args.config.as_deref(), &args.settings).map_err(|e| e.to_string())?;
+    node::run(config).map_err(|e| e.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is logged is chosen by RUST_LOG, as everywhere in Rust; without it, everything from INFO up.
+fn log_to_stderr() {
+    let wanted = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(wanted)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .with_target(false)
+        .init();
 }

@@ -105,3 +105,21 @@ pub const PROPOSALS_MAX: usize = 4096;
 
 /// Bytes of the metadata log after which a snapshot replaces it, whatever it holds.
 pub const METADATA_LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Messages in the inbox of a shard. At the bound deltas collapse into catching up, and proposals are refused.
+pub const PEER_MESSAGES_MAX: usize = 1024;
+
+/// Bytes of all journals of a process at first, unless 2 % of the file system are less.
+pub const JOURNAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// A journal file has at least so many bytes, however many shards share the bound.
+pub const JOURNAL_FILE_BYTES_MIN: u64 = 1024 * 1024;
+
+/// How long the turn loop waits for the next completion in the ring itself, before it parks its executor, milliseconds.
+pub const NAP_MS: u64 = 2;
+
+/// What a stop may take, milliseconds; then the process ends as it is, as after a kill.
+pub const STOP_MS: u64 = 5_000;
+
+/// After its logs are closed, a shard waits so long for its last answers to be taken, milliseconds.
+pub const STOP_SEND_MS: u64 = 500;

@@ -10,7 +10,7 @@ use rustix::fs::FallocateFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::config::{BootError, ServerConfig};
-use super::ring::Ring;
+use super::ring::{Ring, Waker};
 
 /// Locked memory that each executor insists on, bytes (glommio).
 const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
@@ -107,7 +107,7 @@ fn raise_limits() {
 fn io_uring() -> Finding {
     let what = "io_uring";
     // On a thread of its own: a ring belongs to the thread that made it.
-    let ring = std::thread::spawn(|| Ring::new().map(|_| ()))
+    let ring = std::thread::spawn(|| Waker::new().and_then(Ring::new).map(drop))
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("the test of the ring panicked")));
     let kernel = rustix::system::uname()

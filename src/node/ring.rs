@@ -6,13 +6,16 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use glommio::io::BufferedFile;
 use io_uring::squeue::Entry;
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::event::EventfdFlags;
+
+use crate::model::Instant;
 
 /// Entries of the submission queue. More than this in one turn costs one more system call per round.
 const SUBMISSIONS: u32 = 512;
@@ -27,15 +30,54 @@ pub struct Completion {
     pub flags: u32,
 }
 
+/// `user_data` of the ring's own entries; net and disk use none of these.
+const OWN: u64 = 7 << 60;
+const OWN_WAKE: u64 = OWN | 1;
+const OWN_ALARM: u64 = OWN | 2;
+const OWN_IGNORED: u64 = OWN | 3;
+
+/// Wakes the thread of a ring, from any thread.
+///
+/// Two descriptors, because the kernel does not let one eventfd signal another in the same breath (it would do so a grace period
+/// later): `poll` completes a poll of the ring, `parked` is what a parked executor reads.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    poll: Arc<OwnedFd>,
+    parked: Arc<OwnedFd>,
+}
+
+impl Waker {
+    pub fn new() -> io::Result<Waker> {
+        // Blocking on purpose: a ring read of a non-blocking eventfd gives EAGAIN at once instead of waiting.
+        let eventfd = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map(Arc::new);
+        Ok(Waker {
+            poll: eventfd()?,
+            parked: eventfd()?,
+        })
+    }
+
+    pub fn wake(&self) {
+        // Fails only when the counter is full, after 2^64 wake-ups.
+        let _ = rustix::io::write(&self.poll, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.parked, &1u64.to_ne_bytes());
+    }
+}
+
 pub struct Ring {
     ring: IoUring,
-    eventfd: Arc<OwnedFd>,
+    waker: Waker,
+    /// Somebody called [`Waker::wake`] since the last [`Ring::take_woken`].
+    woken: bool,
+    /// When the alarm in the kernel goes off.
+    alarm: Option<Instant>,
+    /// Read by the kernel when the alarm is submitted.
+    alarm_in: Box<types::Timespec>,
 }
 
 impl Ring {
     /// To be called on the thread that will use it. A plain error (ENOSYS, EPERM, EINVAL) means that this kernel or sandbox has not
     /// what is needed: Linux 6.1.
-    pub fn new() -> io::Result<Ring> {
+    pub fn new(waker: Waker) -> io::Result<Ring> {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -44,28 +86,40 @@ impl Ring {
             .setup_cqsize(COMPLETIONS)
             .dontfork()
             .build(SUBMISSIONS)?;
-        // Blocking on purpose: a ring read of a non-blocking eventfd gives EAGAIN at once instead of waiting.
-        let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-        ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
+        ring.submitter()
+            .register_eventfd(waker.parked.as_raw_fd())?;
         let mut ring = Ring {
             ring,
-            eventfd: Arc::new(eventfd),
+            waker,
+            woken: false,
+            alarm: None,
+            alarm_in: Box::default(),
         };
         ring.quiet(true);
+        ring.poll_waker()?;
+        ring.submit()?;
         Ok(ring)
     }
 
-    /// Readable when the ring has completions (unless quiet) or somebody called [`wake`].
-    pub fn eventfd(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.eventfd)
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
-    /// The ring's own descriptor: polls readable, from any thread, while completions wait.
-    pub fn fd(&self) -> RawFd {
-        self.ring.as_raw_fd()
+    /// A descriptor that polls readable, from any thread, while completions wait.
+    pub fn watched(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the descriptor is open as long as the ring lives, and only borrowed for this call.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        fd.try_clone_to_owned()
     }
 
-    /// Whether completions signal the eventfd. After switching it on, look for completions once more before parking.
+    /// What a parked executor reads: signalled by completions, unless quiet, and by [`Waker::wake`].
+    pub fn parked_file(&self) -> io::Result<BufferedFile> {
+        let own = self.waker.parked.try_clone()?;
+        // SAFETY: the descriptor is open and nobody else's.
+        Ok(unsafe { BufferedFile::from_raw_fd(own.into_raw_fd()) })
+    }
+
+    /// Whether completions signal the executor. After switching it off, look for completions once more before parking.
     pub fn quiet(&mut self, quiet: bool) {
         let completions = self.ring.completion();
         if quiet {
@@ -75,12 +129,9 @@ impl Ring {
         }
     }
 
-    /// Hands all entries to the kernel, in order; `entries` is empty afterwards. A write and the flush linked behind it stay in one
-    /// submission, or the link would be cut.
-    pub fn submit(&mut self, entries: &mut Vec<Entry>) -> io::Result<()> {
-        if entries.is_empty() {
-            return Ok(());
-        }
+    /// Queues all entries, in order, for the next system call; `entries` is empty afterwards. A write and the flush linked behind it
+    /// stay in one submission, or the link would be cut.
+    pub fn push(&mut self, entries: &mut Vec<Entry>) -> io::Result<()> {
         let is_flush = |entry: Option<&Entry>| {
             entry.is_some_and(|entry| entry.get_opcode() == u32::from(opcode::Fsync::CODE))
         };
@@ -92,7 +143,7 @@ impl Ring {
             };
             let pair_begins = !is_flush(Some(entry)) && is_flush(entries.get(at + 1));
             if room == 0 || (pair_begins && room < 2) {
-                self.enter(0)?;
+                self.enter()?;
             }
             // SAFETY: net and disk own the memory and the descriptors that their entries name until the completion comes, and leak
             // them rather than free them early.
@@ -100,22 +151,37 @@ impl Ring {
                 .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
         }
         entries.clear();
-        self.enter(0)
+        Ok(())
     }
 
-    fn enter(&mut self, want: usize) -> io::Result<()> {
+    fn push_own(&mut self, entry: Entry) -> io::Result<()> {
+        self.push(&mut vec![entry])
+    }
+
+    fn poll_waker(&mut self) -> io::Result<()> {
+        // Never read: every write to it is a change, and that is what a multishot poll tells of.
+        let poll =
+            opcode::PollAdd::new(types::Fd(self.waker.poll.as_raw_fd()), libc::POLLIN as u32);
+        self.push_own(poll.multi(true).build().user_data(OWN_WAKE))
+    }
+
+    /// Hands what is queued to the kernel; no system call when there is nothing.
+    pub fn submit(&mut self) -> io::Result<()> {
+        if self.ring.submission().is_empty() {
+            return Ok(());
+        }
+        self.enter()
+    }
+
+    fn enter(&mut self) -> io::Result<()> {
         loop {
-            match self.ring.submit_and_wait(want) {
-                Ok(_) if want == 0 && !self.ring.submission().is_empty() => {}
+            match self.ring.submit() {
+                Ok(_) if !self.ring.submission().is_empty() => {}
                 Ok(_) => return Ok(()),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
                     // The kernel is out of memory for requests, or wants its completions taken first: it will go on.
-                    Some(libc::EAGAIN | libc::EBUSY) => {
-                        if want == 0 {
-                            std::thread::yield_now();
-                        }
-                    }
+                    Some(libc::EAGAIN | libc::EBUSY) => std::thread::yield_now(),
                     _ => return Err(error),
                 },
             }
@@ -138,20 +204,61 @@ impl Ring {
             queue.taskrun() || queue.cq_overflow()
         };
         if pending {
-            self.enter(0)?;
+            self.enter()?;
         }
+        let mut poll_ended = false;
         for entry in self.ring.completion() {
-            take(Completion {
-                user_data: entry.user_data(),
-                result: entry.result(),
-                flags: entry.flags(),
-            });
+            match entry.user_data() {
+                OWN_WAKE => {
+                    self.woken = true;
+                    poll_ended |= !cqueue::more(entry.flags());
+                }
+                OWN_ALARM => self.alarm = None,
+                OWN_IGNORED => {}
+                user_data => take(Completion {
+                    user_data,
+                    result: entry.result(),
+                    flags: entry.flags(),
+                }),
+            }
+        }
+        if poll_ended {
+            self.poll_waker()?;
         }
         Ok(())
     }
 
-    /// Waits on this thread for a completion; for a shard that naps instead of parking, and for tests.
-    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+    /// Whether somebody called [`Waker::wake`] since the last call, as far as completions were reaped.
+    pub fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Makes something complete at `at`, or a little earlier. One alarm is in the kernel at a time.
+    pub fn alarm(&mut self, at: Instant, now: Instant) -> io::Result<()> {
+        if self.alarm.is_some_and(|armed| armed <= at) {
+            return Ok(());
+        }
+        let in_us = at.since_us(now);
+        *self.alarm_in = types::Timespec::new()
+            .sec(in_us / 1_000_000)
+            .nsec((in_us % 1_000_000) as u32 * 1000);
+        let entry = match self.alarm {
+            None => opcode::Timeout::new(&raw const *self.alarm_in)
+                .build()
+                .user_data(OWN_ALARM),
+            // It may just be going off; then the update fails and the completion that comes is as good.
+            Some(_) => opcode::TimeoutUpdate::new(OWN_ALARM, &raw const *self.alarm_in)
+                .build()
+                .user_data(OWN_IGNORED),
+        };
+        self.alarm = Some(at);
+        self.push_own(entry)?;
+        // Read during the submission, so it may be written again afterwards.
+        self.enter()
+    }
+
+    /// Submits, and waits on this thread for a completion: one system call, where parking the executor costs half a dozen.
+    pub fn nap(&mut self, timeout: Duration) -> io::Result<()> {
         let timespec = types::Timespec::from(timeout);
         let args = types::SubmitArgs::new().timespec(&timespec);
         match self.ring.submitter().submit_with_args(1, &args) {
@@ -162,10 +269,4 @@ impl Ring {
             },
         }
     }
-}
-
-/// Makes a ring's eventfd readable, from any thread.
-pub fn wake(eventfd: &OwnedFd) {
-    // Only fails when the counter is full, and then it is readable anyway.
-    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
 }

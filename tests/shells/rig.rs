@@ -13,7 +13,7 @@ use corelane::log::DiskOp;
 use corelane::log::{DiskResult, OpId};
 use corelane::model::Instant;
 use corelane::net::{self, Net};
-use corelane::node::ring::{self, Ring};
+use corelane::node::ring::{Ring, Waker};
 use corelane::shard::{Actions, Event};
 
 pub struct Rig {
@@ -27,11 +27,11 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(dir: &std::path::Path) -> Rig {
-        let ring = Ring::new().expect("io_uring");
-        let eventfd = ring.eventfd();
+        let waker = Waker::new().unwrap();
+        let ring = Ring::new(waker.clone()).expect("io_uring");
         Rig {
             net: Net::new(100_000),
-            disk: Disk::new(dir, move || ring::wake(&eventfd)).unwrap(),
+            disk: Disk::new(dir, move || waker.wake()).unwrap(),
             ring,
             events: VecDeque::new(),
             started: Clock::now(),
@@ -47,13 +47,7 @@ impl Rig {
     pub fn turn(&mut self, wait: Duration, mut handle: impl FnMut(Event, &mut Actions)) {
         let idle = self.events.is_empty() && !self.net.has_work() && !self.ring.has_completions();
         if idle {
-            // The helper thread's wake-ups go to the eventfd, which nobody reads here.
-            let wait = if self.disk.in_flight() > 0 {
-                Duration::from_micros(200)
-            } else {
-                wait
-            };
-            self.ring.wait(wait).unwrap();
+            self.ring.nap(wait).unwrap();
         }
         let mut completions = Vec::new();
         self.ring.reap(|c| completions.push(c)).unwrap();
@@ -88,8 +82,9 @@ impl Rig {
     }
 
     fn submit(&mut self) {
-        self.ring.submit(&mut self.net.sqes).unwrap();
-        self.ring.submit(&mut self.disk.sqes).unwrap();
+        self.ring.push(&mut self.net.sqes).unwrap();
+        self.ring.push(&mut self.disk.sqes).unwrap();
+        self.ring.submit().unwrap();
     }
 
     /// Carries out operations side by side; results in the order of `ops`.

@@ -1,0 +1,363 @@
+//! The turn loop of one shard, on its pinned thread.
+//!
+//! ```text
+//! completions, messages, bytes -> events -> Shard::turn -> sends, disk operations, messages -> one submission
+//! ```
+//!
+//! A loop that has more to do goes on at once. One that has not *naps* first: it waits in the ring, with the system call that submits
+//! what the turn left, so that a busy shard pays one `io_uring_enter` a turn. Only when nothing comes for a while it parks its executor,
+//! which costs half a dozen calls each time, but leaves the thread to others.
+
+use std::collections::VecDeque;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use glommio::{LocalExecutorBuilder, Placement};
+
+use super::boot::{QuorumSeed, STORE_IDS};
+use super::mesh::Mesh;
+use super::park::Park;
+use super::process::News;
+use super::ring::{Ring, Waker};
+use crate::disk::{self, Disk};
+use crate::log::{Opened, Store, StoreConfig};
+use crate::meta::Image;
+use crate::model::limit::{NAP_MS, STOP_SEND_MS, TURN_EVENTS_MAX};
+use crate::model::{Instant, Now, Uuid};
+use crate::net::Net;
+use crate::shard::{Actions, Event, Shard, ShardConfig};
+
+/// Everything that a shard starts with; made by the process, moved to the shard's thread.
+pub(super) struct Seed {
+    pub config: ShardConfig,
+    pub cpu: usize,
+    pub dir: PathBuf,
+    pub metadata: Metadata,
+    pub store: StoreConfig,
+    pub opened: Opened,
+    pub sockets: Vec<TcpListener>,
+    pub conns_max: usize,
+    pub mesh: Mesh,
+    pub waker: Waker,
+    pub orders: flume::Receiver<Order>,
+    pub nudges: flume::Receiver<()>,
+    pub turns: Arc<AtomicU64>,
+    pub news: flume::Sender<News>,
+    pub clock: Clock,
+}
+
+/// Where a shard has its first image from.
+pub(super) enum Metadata {
+    /// The controller's shard reads the metadata log.
+    Quorum(QuorumSeed),
+    Image(Image),
+}
+
+/// What the process tells a shard; its waker is called afterwards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    Stop,
+}
+
+/// The clocks; `start` is that of the process, so that instants of all shards compare.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    start: std::time::Instant,
+}
+
+impl Clock {
+    pub fn new() -> Clock {
+        Clock {
+            start: std::time::Instant::now(),
+        }
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            // From 1 up: 0 is "never" in some places.
+            mono: Instant(self.start.elapsed().as_micros() as u64 + 1),
+            wall: wall.as_millis() as i64,
+        }
+    }
+}
+
+/// How the preemption timer is set: it bounds how long the executor leaves its own ring alone.
+const PREEMPT: Duration = Duration::from_millis(1);
+
+/// Memory that glommio registers for files of its own, bytes; nothing here uses it.
+const IO_MEMORY_BYTES: usize = 64 * 1024;
+
+/// Entries of glommio's rings.
+const EXECUTOR_RING_ENTRIES: usize = 32;
+
+/// Runs a shard until it has stopped; the error is for the operator.
+pub(super) fn run(seed: Seed) -> Result<(), String> {
+    let cpu = seed.cpu;
+    let executor = LocalExecutorBuilder::new(Placement::Fixed(cpu))
+        .name("shard")
+        .io_memory(IO_MEMORY_BYTES)
+        .ring_depth(EXECUTOR_RING_ENTRIES)
+        .preempt_timer(PREEMPT)
+        .make()
+        .map_err(|error| format!("the executor on CPU {cpu} does not start: {error}"))?;
+    executor.run(drive(seed))
+}
+
+async fn drive(seed: Seed) -> Result<(), String> {
+    let nudges = seed.nudges.clone();
+    let mut driver = Driver::new(seed)?;
+    let park = Park::new(driver.ring.parked_file().map_err(of_ring)?, nudges);
+    loop {
+        driver.turn()?;
+        if driver.is_over() {
+            return Ok(());
+        }
+        if driver.has_work() {
+            driver.ring.submit().map_err(of_ring)?;
+        } else {
+            driver.rest(&park).await?;
+        }
+    }
+}
+
+fn of_ring(error: std::io::Error) -> String {
+    format!("io_uring fails: {error}")
+}
+
+struct Driver {
+    ring: Ring,
+    net: Net,
+    disk: Disk,
+    shard: Shard,
+    mesh: Mesh,
+    orders: flume::Receiver<Order>,
+    turns: Arc<AtomicU64>,
+    news: flume::Sender<News>,
+    clock: Clock,
+    /// As read at the start of the turn.
+    now: Now,
+    events: VecDeque<Event>,
+    actions: Actions,
+    /// The inbox may have more.
+    more_messages: bool,
+    /// This turn had something from outside: the next is likely to come soon.
+    active: bool,
+    /// Process and incarnation, that the image has once the shard serves.
+    registration: (i32, Uuid),
+    serving: bool,
+    stopped_at: Option<Instant>,
+}
+
+impl Driver {
+    fn new(seed: Seed) -> Result<Driver, String> {
+        let ring = Ring::new(seed.waker.clone()).map_err(of_ring)?;
+        let watched = ring.watched().map_err(of_ring)?;
+        let waker = seed.waker;
+        let disk = Disk::new(&seed.dir, move || waker.wake())
+            .map_err(|error| format!("the helper thread of the disk does not start: {error}"))?;
+        let mut net = Net::new(seed.conns_max);
+        for socket in seed.sockets {
+            net.listen(socket);
+        }
+        let (image, quorum) = match seed.metadata {
+            Metadata::Image(image) => (image, None),
+            Metadata::Quorum(of_quorum) => {
+                let booted = of_quorum.open(&seed.dir)?;
+                (booted.image, Some(booted.quorum))
+            }
+        };
+        let index = seed.config.shard;
+        let registration = (seed.config.process, seed.config.incarnation);
+        let store = Store::new(index, seed.store, seed.opened, STORE_IDS);
+        let shard = Shard::new(seed.config, image, store, quorum);
+        let up = News::Up {
+            shard: index,
+            ring: watched,
+        };
+        let _ = seed.news.send(up);
+        Ok(Driver {
+            ring,
+            net,
+            disk,
+            shard,
+            mesh: seed.mesh,
+            orders: seed.orders,
+            turns: seed.turns,
+            news: seed.news,
+            now: seed.clock.now(),
+            clock: seed.clock,
+            events: VecDeque::new(),
+            actions: Actions::default(),
+            more_messages: false,
+            active: false,
+            registration,
+            serving: false,
+            stopped_at: None,
+        })
+    }
+
+    fn turn(&mut self) -> Result<(), String> {
+        self.now = self.clock.now();
+        self.gather()?;
+        self.actions.again = false;
+        self.shard
+            .turn(self.now, &mut self.events, &mut self.actions);
+        self.carry_out();
+        self.ring.push(&mut self.net.sqes).map_err(of_ring)?;
+        self.ring.push(&mut self.disk.sqes).map_err(of_ring)?;
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        self.tell();
+        Ok(())
+    }
+
+    /// What came from outside since the last turn becomes events.
+    fn gather(&mut self) -> Result<(), String> {
+        let before = self.events.len();
+        let (net, disk, events) = (&mut self.net, &mut self.disk, &mut self.events);
+        let mut completions = 0;
+        self.ring
+            .reap(|done| {
+                completions += 1;
+                if done.user_data & disk::USER_DATA_BIT != 0 {
+                    disk.completed(done.user_data, done.result, events);
+                } else {
+                    net.completed(done.user_data, done.result, done.flags);
+                }
+            })
+            .map_err(of_ring)?;
+        self.disk.drain(&mut self.events);
+        if self.ring.take_woken() {
+            self.more_messages = true;
+            self.take_orders();
+        }
+        if self.more_messages {
+            let room = TURN_EVENTS_MAX.saturating_sub(self.events.len());
+            self.more_messages = self.mesh.receive(room, &mut self.events);
+        }
+        self.net.receive(self.now.mono, &mut self.events);
+        self.active = completions > 0 || self.events.len() > before;
+        Ok(())
+    }
+
+    fn take_orders(&mut self) {
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                Order::Stop => {
+                    self.net.unlisten();
+                    self.events.push_back(Event::Stop);
+                }
+            }
+        }
+    }
+
+    /// In the order that [`Actions`] asks for: sends before disk operations, which may close a file that a send names.
+    fn carry_out(&mut self) {
+        let Actions {
+            sends,
+            closes,
+            pauses,
+            disk,
+            peers,
+            wake_at: _,
+            again: _,
+            stopped: _,
+        } = &mut self.actions;
+        for (conn, chunk) in sends.drain(..) {
+            self.net.send(conn, chunk, |file| self.disk.cached(file));
+        }
+        for conn in closes.drain(..) {
+            self.net.close(conn);
+        }
+        for (conn, paused) in pauses.drain(..) {
+            self.net.pause(conn, paused);
+        }
+        for (op, work) in disk.drain(..) {
+            self.disk.submit(op, work, &mut self.events);
+        }
+        for (to, msg) in peers.drain(..) {
+            self.mesh.send(to, msg, &mut self.events);
+        }
+        self.mesh.flush(&mut self.events);
+        self.net.flush(&mut self.events);
+    }
+
+    fn is_registered(&self) -> bool {
+        let (process, incarnation) = self.registration;
+        let registered = self.shard.image().process(process);
+        registered.is_some_and(|process| process.incarnation == incarnation)
+    }
+
+    /// Tells the process what it waits for.
+    fn tell(&mut self) {
+        if !self.serving && self.is_registered() {
+            self.serving = true;
+            let _ = self.news.send(News::Serving);
+        }
+        if self.actions.stopped && self.stopped_at.is_none() {
+            self.stopped_at = Some(self.now.mono);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let Some(since) = self.stopped_at else {
+            return false;
+        };
+        let sent = self.net.connections() == 0 || since.after_ms(STOP_SEND_MS) <= self.now.mono;
+        sent && self.disk.in_flight() == 0
+    }
+
+    /// The next turn has something to do without any new completion.
+    fn has_work(&mut self) -> bool {
+        self.actions.again
+            || !self.events.is_empty()
+            || self.more_messages
+            || self.net.has_work()
+            || self.ring.has_completions()
+    }
+
+    /// When a turn is due although nothing happens.
+    fn deadline(&self) -> Option<Instant> {
+        let stop = self.stopped_at.map(|at| at.after_ms(STOP_SEND_MS));
+        let kept = self.mesh.has_kept().then(|| self.now.mono.after_ms(1));
+        [self.actions.wake_at, self.net.next_deadline(), stop, kept]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Waits for something to do.
+    async fn rest(&mut self, park: &Park) -> Result<(), String> {
+        let deadline = self.deadline();
+        let left_us = deadline.map_or(u64::MAX, |at| at.since_us(self.now.mono));
+        let nap_us = left_us.min(NAP_MS * 1000);
+        if nap_us == 0 {
+            return self.ring.submit().map_err(of_ring);
+        }
+        if self.active || left_us == nap_us {
+            self.ring
+                .nap(Duration::from_micros(nap_us))
+                .map_err(of_ring)?;
+            if left_us == nap_us || self.ring.has_completions() {
+                return Ok(());
+            }
+        }
+        if let Some(at) = deadline {
+            let now = self.clock.now().mono;
+            self.ring.alarm(at, now).map_err(of_ring)?;
+        }
+        self.ring.submit().map_err(of_ring)?;
+        self.ring.quiet(false);
+        let parked = match self.ring.has_completions() {
+            true => Ok(()),
+            false => park.wait().await,
+        };
+        self.ring.quiet(true);
+        parked
+    }
+}

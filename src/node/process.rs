@@ -1,0 +1,432 @@
+//! A process from its first check to its last shard's end.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing::{error, info, warn};
+
+use super::boot::{self, FileSystem, QuorumSeed};
+use super::config::{BootError, ServerConfig};
+use super::drive::{self, Clock, Metadata, Order, Seed};
+use super::fit;
+use super::mesh::Inboxes;
+use super::metronome::{self, Watched};
+use super::ports::{self, Ports};
+use super::properties::{self, LogDir};
+use super::ring::Waker;
+use crate::log::{Opened, StoreConfig};
+use crate::meta::Command;
+use crate::model::limit::STOP_MS;
+use crate::model::{NodeId, Rng, ShardIndex, Uuid};
+use crate::shard::{CONTROLLER_SHARD, ShardConfig};
+
+/// What shards and signals say to the main thread.
+pub(super) enum News {
+    /// The shard has its ring, and turns.
+    Up {
+        shard: ShardIndex,
+        ring: OwnedFd,
+    },
+    /// The shard serves clients.
+    Serving,
+    Ended {
+        shard: ShardIndex,
+        result: Result<(), String>,
+    },
+    Signal(i32),
+}
+
+/// Serves until SIGTERM or SIGINT. A second signal ends the process at once.
+pub fn run(config: ServerConfig) -> Result<(), BootError> {
+    for warning in &config.warnings {
+        warn!("{warning}");
+    }
+    fit::require(&config)?;
+    let (news, news_taken) = flume::unbounded();
+    catch_signals(news.clone())?;
+    let dir = properties::open(&config.log_dir, config.process, random_id)?;
+    let disk = FileSystem::of(&dir.path)?;
+    let ports = ports::bind(&config.listeners, config.shards)?;
+    let opened = boot::replay(&dir.path, config.shards)?;
+    let greeting = greeting(&config, &dir, &disk, &ports);
+    let mut plan = Plan::new(config, &dir, &disk, opened, &ports, news)?;
+    // `dir` holds the lock until the last shard has ended.
+    Process::start(&mut plan, ports, news_taken, greeting)?.watch()
+}
+
+fn random_u64() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the kernel has random bytes");
+    u64::from_ne_bytes(bytes)
+}
+
+fn random_id() -> Uuid {
+    Rng::seeded(random_u64()).uuid()
+}
+
+fn catch_signals(news: flume::Sender<News>) -> Result<(), BootError> {
+    let cannot = |error| BootError(format!("cannot wait for signals: {error}"));
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
+    let wait = move || {
+        for signal in signals.forever() {
+            if news.send(News::Signal(signal)).is_err() {
+                // Nobody listens any more: the process is past its end.
+                std::process::exit(128 + signal);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name("signals".into())
+        .stack_size(128 * 1024);
+    thread.spawn(wait).map(drop).map_err(cannot)
+}
+
+/// The line that says what started.
+fn greeting(config: &ServerConfig, dir: &LogDir, disk: &FileSystem, ports: &[Ports]) -> String {
+    let first = NodeId::of(config.process, ShardIndex(0)).0;
+    let nodes = match ports.len() {
+        1 => format!("node {first}"),
+        count => format!("nodes {first}-{}", first + count as i32 - 1),
+    };
+    let listeners: Vec<String> = (0..config.listeners.len())
+        .map(|at| {
+            let listener = &config.listeners[at];
+            let bound: Vec<String> = ports
+                .iter()
+                .map(|ports| ports.listeners[at].port.to_string())
+                .collect();
+            let told = &ports[0].endpoints.endpoints[at];
+            let told = match told.host == listener.host {
+                true => String::new(),
+                false => format!(" (clients are told {}:{})", told.host, told.port),
+            };
+            let host = match listener.host.as_str() {
+                "" => "*",
+                host => host,
+            };
+            format!("{}://{host}:{}{told}", listener.name, bound.join(","))
+        })
+        .collect();
+    let durability = match config.statics.bool("write.caching") {
+        false => "acks=all waits for the disk's flush",
+        true => "acks=all does not wait for the disk's flush (write.caching=true)",
+    };
+    format!(
+        "Corelane {} serves: {nodes} on {}; data in {} ({}); {durability}",
+        env!("CARGO_PKG_VERSION"),
+        listeners.join(", "),
+        dir.path.display(),
+        disk.name
+    )
+}
+
+/// What all shards of a process start with.
+struct Plan {
+    config: ServerConfig,
+    dir: PathBuf,
+    store: StoreConfig,
+    opened: Opened,
+    incarnation: Uuid,
+    register: Command,
+    wakers: Vec<Waker>,
+    inboxes: Inboxes,
+    news: flume::Sender<News>,
+    clock: Clock,
+    rng: Rng,
+}
+
+impl Plan {
+    fn new(
+        config: ServerConfig,
+        dir: &LogDir,
+        disk: &FileSystem,
+        opened: Opened,
+        ports: &[Ports],
+        news: flume::Sender<News>,
+    ) -> Result<Plan, BootError> {
+        let mut rng = Rng::seeded(random_u64());
+        let incarnation = rng.uuid();
+        let register = Command::RegisterProcess {
+            process: config.process,
+            incarnation,
+            rack: config.statics.text("broker.rack"),
+            shards: ports.iter().map(|p| p.endpoints.clone()).collect(),
+            cluster_id: Some(dir.cluster),
+        };
+        let wakers = (0..config.shards).map(|_| Waker::new());
+        Ok(Plan {
+            dir: dir.path.clone(),
+            store: boot::store_config(&config.statics, disk, config.shards),
+            opened,
+            incarnation,
+            register,
+            wakers: wakers
+                .collect::<Result<_, _>>()
+                .map_err(|error| BootError(format!("cannot make an eventfd: {error}")))?,
+            inboxes: Inboxes::new(usize::from(config.shards)),
+            news,
+            clock: Clock::new(),
+            rng,
+            config,
+        })
+    }
+
+    fn start(&mut self, ports: Ports, metadata: Metadata) -> Result<Member, BootError> {
+        let shard = ports.endpoints.shard;
+        let index = usize::from(shard.0);
+        let (orders, orders_taken) = flume::unbounded();
+        let (nudge, nudges_taken) = flume::bounded(1);
+        let turns = Arc::new(AtomicU64::new(0));
+        let statics = &self.config.statics;
+        let seed = Seed {
+            config: ShardConfig {
+                process: self.config.process,
+                shard,
+                shards: self.config.shards,
+                incarnation: self.incarnation,
+                listeners: ports.listeners,
+                register: (shard == CONTROLLER_SHARD).then(|| self.register.clone()),
+                auto_create_topics: statics.bool("auto.create.topics.enable"),
+                fetch_bytes_max: statics.number("fetch.max.bytes") as i32,
+                request_bytes_max: statics.number("socket.request.max.bytes") as u32,
+                seed: self.rng.next_u64(),
+            },
+            cpu: self.config.cpus[index % self.config.cpus.len()],
+            dir: self.dir.clone(),
+            metadata,
+            store: self.store.clone(),
+            opened: self.opened.clone(),
+            sockets: ports.sockets,
+            conns_max: statics.number("max.connections") as usize,
+            mesh: self.inboxes.mesh(shard, &self.wakers),
+            waker: self.wakers[index].clone(),
+            orders: orders_taken,
+            nudges: nudges_taken,
+            turns: Arc::clone(&turns),
+            news: self.news.clone(),
+            clock: self.clock,
+        };
+        start_shard(seed, self.news.clone())?;
+        Ok(Member {
+            waker: self.wakers[index].clone(),
+            orders,
+            nudge,
+            turns,
+            ring: None,
+        })
+    }
+}
+
+/// The running process, as its main thread sees it.
+struct Process {
+    members: Vec<Member>,
+    news: flume::Receiver<News>,
+    greeting: String,
+    serving: usize,
+    ended: usize,
+    stopping_since: Option<Instant>,
+    failed: Option<String>,
+}
+
+/// One shard of it.
+struct Member {
+    waker: Waker,
+    orders: flume::Sender<Order>,
+    nudge: flume::Sender<()>,
+    turns: Arc<AtomicU64>,
+    /// Until the metronome has it.
+    ring: Option<OwnedFd>,
+}
+
+impl Process {
+    fn start(
+        plan: &mut Plan,
+        ports: Vec<Ports>,
+        news: flume::Receiver<News>,
+        greeting: String,
+    ) -> Result<Process, BootError> {
+        let mut ports = ports.into_iter();
+        let controller = ports.next().expect("a process has a shard");
+        let (image, image_taken) = flume::bounded(1);
+        let seed = QuorumSeed {
+            process: plan.config.process,
+            statics: Arc::clone(&plan.config.statics),
+            rng: Rng::seeded(plan.rng.next_u64()),
+            image,
+        };
+        let mut members = vec![plan.start(controller, Metadata::Quorum(seed))?];
+        let image = match image_taken.recv() {
+            Ok(image) => image.map_err(BootError)?,
+            Err(flume::RecvError::Disconnected) => return Err(ended_early(&news)),
+        };
+        for ports in ports {
+            members.push(plan.start(ports, Metadata::Image(image.clone()))?);
+        }
+        Ok(Process {
+            members,
+            news,
+            greeting,
+            serving: 0,
+            ended: 0,
+            stopping_since: None,
+            failed: None,
+        })
+    }
+
+    /// Until all shards have ended.
+    fn watch(mut self) -> Result<(), BootError> {
+        let end = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
+            .map_err(|error| BootError(format!("cannot make an eventfd: {error}")))?;
+        let end = Arc::new(end);
+        while self.ended < self.members.len() {
+            match self.next_news() {
+                Some(news) => self.take(news, &end)?,
+                None => {
+                    error!(
+                        "the shards did not stop within {STOP_MS} ms; what they had not written is replayed at the next start"
+                    );
+                    return Err(BootError("the stop took too long".to_string()));
+                }
+            }
+        }
+        let _ = rustix::io::write(&*end, &1u64.to_ne_bytes());
+        match self.failed {
+            None => {
+                info!("stopped");
+                Ok(())
+            }
+            Some(why) => Err(BootError(why)),
+        }
+    }
+
+    /// `None` when a stop has taken too long.
+    fn next_news(&self) -> Option<News> {
+        match self.stopping_since {
+            None => self.news.recv().ok(),
+            Some(since) => {
+                let left = Duration::from_millis(STOP_MS).saturating_sub(since.elapsed());
+                self.news.recv_timeout(left).ok()
+            }
+        }
+    }
+
+    fn take(&mut self, news: News, end: &Arc<OwnedFd>) -> Result<(), BootError> {
+        match news {
+            News::Up { shard, ring } => {
+                self.members[usize::from(shard.0)].ring = Some(ring);
+                self.start_metronome(end)
+            }
+            News::Serving => {
+                self.serving += 1;
+                if self.serving == self.members.len() {
+                    info!("{}", self.greeting);
+                }
+                Ok(())
+            }
+            News::Ended { shard, result } => {
+                self.ended += 1;
+                if let Err(why) = result {
+                    // The first is the cause.
+                    let why = format!("shard {}: {why}", shard.0);
+                    error!("{why}");
+                    self.failed.get_or_insert(why);
+                } else if self.stopping_since.is_none() {
+                    self.failed
+                        .get_or_insert(format!("shard {} ended by itself", shard.0));
+                }
+                // One machine is the unit of failure: what is left would answer for partitions that nobody serves.
+                self.stop();
+                Ok(())
+            }
+            News::Signal(signal) => {
+                if self.stopping_since.is_some() {
+                    warn!("a second signal: ending at once");
+                    std::process::exit(128 + signal);
+                }
+                info!(signal, "stopping");
+                self.stop();
+                Ok(())
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        if self.stopping_since.is_some() {
+            return;
+        }
+        self.stopping_since = Some(Instant::now());
+        for member in &self.members {
+            // A shard that has ended takes no orders.
+            let _ = member.orders.send(Order::Stop);
+            member.waker.wake();
+        }
+    }
+
+    /// Once every shard has its ring.
+    fn start_metronome(&mut self, end: &Arc<OwnedFd>) -> Result<(), BootError> {
+        if self.members.iter().any(|member| member.ring.is_none()) {
+            return Ok(());
+        }
+        let watched = self.members.iter_mut().filter_map(|member| {
+            Some(Watched {
+                turns: Arc::clone(&member.turns),
+                ring: member.ring.take()?,
+                nudge: member.nudge.clone(),
+            })
+        });
+        metronome::start(watched.collect(), Arc::clone(end))
+            .map_err(|error| BootError(format!("the metronome does not start: {error}")))
+    }
+}
+
+/// Why the first shard's thread ended before it read the metadata.
+fn ended_early(news: &flume::Receiver<News>) -> BootError {
+    for said in news.iter() {
+        if let News::Ended {
+            result: Err(why), ..
+        } = said
+        {
+            return BootError(why);
+        }
+    }
+    BootError("the first shard did not start".to_string())
+}
+
+fn start_shard(seed: Seed, news: flume::Sender<News>) -> Result<(), BootError> {
+    let shard = seed.config.shard;
+    let body = move || {
+        let mut ended = Ended {
+            shard,
+            news,
+            result: Err("a bug ended its thread; see the lines above".to_string()),
+        };
+        ended.result = drive::run(seed);
+    };
+    std::thread::Builder::new()
+        .name(format!("shard-{}", shard.0))
+        .spawn(body)
+        .map(drop)
+        .map_err(|error| BootError(format!("the thread of a shard does not start: {error}")))
+}
+
+/// Tells of the end of a shard's thread, also by a panic.
+struct Ended {
+    shard: ShardIndex,
+    news: flume::Sender<News>,
+    result: Result<(), String>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let result = std::mem::replace(&mut self.result, Ok(()));
+        let _ = self.news.send(News::Ended {
+            shard: self.shard,
+            result,
+        });
+    }
+}
