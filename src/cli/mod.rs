@@ -8,6 +8,7 @@ mod perf;
 mod produce;
 mod properties;
 mod serve;
+mod sim;
 mod topics;
 
 use std::process::ExitCode;
@@ -39,6 +40,8 @@ enum Command {
     Perf(perf::Args),
     /// Start a broker in a temporary folder, put it through its paces and check every record
     Demo(demo::Args),
+    /// Run the broker in a deterministic world of faults and check what it promises
+    Sim(sim::Args),
     /// Say whether this machine can run the broker, and what to change if not
     Doctor(doctor::Args),
 }
@@ -53,6 +56,7 @@ pub fn main() -> ExitCode {
         Command::Consume(args) => consume::run(args),
         Command::Perf(args) => perf::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Sim(args) => sim::run(args),
         Command::Doctor(args) => doctor::run(args),
     };
     match result {

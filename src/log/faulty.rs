@@ -325,7 +325,8 @@ impl Disk {
             .expect("an open file has an inode")
     }
 
-    fn used(&self) -> u64 {
+    /// Bytes of all files together.
+    pub fn used(&self) -> u64 {
         self.inodes.values().map(|i| i.now.len() as u64).sum()
     }
 

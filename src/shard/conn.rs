@@ -227,6 +227,13 @@ impl Conns {
         }
     }
 
+    /// A request that has no answer is done with: a half-closed connection may have waited for it.
+    pub fn unanswered(&mut self, id: ConnId, actions: &mut Actions) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.close_if_done(id, actions);
+        }
+    }
+
     pub fn ids(&self) -> Vec<ConnId> {
         self.conns.keys().copied().collect()
     }
@@ -392,6 +399,17 @@ mod tests {
         conns.half_closed(CONN, &mut actions);
         assert!(actions.closes.is_empty());
         conns.answer(to, text("f"), &mut actions);
+        assert_eq!(actions.closes, [CONN]);
+    }
+
+    #[test]
+    fn a_half_closed_connection_closes_behind_a_request_without_an_answer() {
+        let (mut conns, mut actions) = (conns(), Actions::default());
+        conns.frame(CONN, frame(0), &mut actions);
+        conns.half_closed(CONN, &mut actions);
+        conns.next(&mut actions).unwrap();
+        assert!(actions.closes.is_empty());
+        conns.unanswered(CONN, &mut actions);
         assert_eq!(actions.closes, [CONN]);
     }
 

@@ -90,6 +90,7 @@ impl Shard {
             if items.iter().any(|item| item.error.is_error()) {
                 self.conns.close(conn, actions);
             }
+            self.conns.unanswered(conn, actions);
             return Ok(());
         }
         let pending = items.iter().filter(|item| item.waits_for.is_some()).count();

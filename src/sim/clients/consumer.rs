@@ -1,0 +1,336 @@
+//! A consumer: fetches with or without sessions and checks every byte against what was sent.
+
+use super::links::{Answer, Links};
+use super::view::View;
+use super::{ByPart, Ctx, Input};
+use crate::model::ErrorCode;
+use crate::sim::oracle::name;
+use crate::sim::plan::{ConsumerPlan, TopicPlan};
+use crate::wire::ApiKey;
+use crate::wire::msg::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
+use crate::wire::msg::fetch_response::{FetchResponse, PartitionData};
+
+/// Topics come by id from this version of Fetch on.
+const TOPIC_IDS_SINCE: i16 = 13;
+
+#[derive(Clone, Debug)]
+enum Tag {
+    Metadata,
+    /// To a shard; partitions with their offsets and the high watermarks known by then, and whether only they are asked.
+    Fetch {
+        shard: usize,
+        asked: Vec<Asked>,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    at: (usize, i32),
+    offset: i64,
+    high_watermark: i64,
+    /// In the life of the process that it was asked in.
+    life: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    offset: i64,
+    /// The life of the process in which the offset is known to be right.
+    life: u64,
+    at_end: bool,
+}
+
+/// A fetch session with one shard.
+#[derive(Default)]
+struct Session {
+    id: i32,
+    epoch: i32,
+    /// What the shard believes that we want.
+    told: ByPart<i64>,
+}
+
+pub(crate) struct Consumer {
+    plan: ConsumerPlan,
+    links: Links<Tag>,
+    view: View,
+    positions: ByPart<Position>,
+    sessions: std::collections::BTreeMap<usize, Session>,
+    /// Reads everything once, in the calm, and is done.
+    judge: bool,
+    stopped: bool,
+}
+
+impl Consumer {
+    pub fn new(plan: ConsumerPlan, topics: &[TopicPlan], judge: bool) -> Consumer {
+        let names = plan.topics.iter().map(|i| topics[*i].name.clone());
+        Consumer {
+            view: View::new(names.collect()),
+            links: Links::new(),
+            positions: ByPart::new(),
+            sessions: Default::default(),
+            judge,
+            stopped: false,
+            plan,
+        }
+    }
+
+    /// No more fetches are begun.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    pub fn is_done(&self) -> bool {
+        let finished = self.stopped
+            || self.judge
+                && self.view.is_complete()
+                && self.positions.len() == self.view.partitions()
+                && self.positions.values().all(|p| p.at_end);
+        finished && self.links.in_flight_total() == 0
+    }
+
+    pub fn waits_for(&self) -> String {
+        let ends: Vec<String> = self
+            .positions
+            .iter()
+            .map(|((topic, partition), p)| format!("{topic}-{partition} at {}", p.offset))
+            .collect();
+        format!("{}, {}", ends.join(" "), self.links.describe())
+    }
+
+    pub fn on(&mut self, input: Input, ctx: &mut Ctx<'_>) {
+        match input {
+            Input::Wake => {}
+            Input::Bytes(conn, bytes) => {
+                for answer in self.links.bytes(ctx, conn, &bytes) {
+                    self.answered(answer, ctx);
+                }
+            }
+            Input::Gone(conn) => {
+                let lost = self.links.gone(ctx, conn);
+                self.lost(lost);
+            }
+        }
+        if self.is_done() && (self.stopped || self.judge) {
+            return;
+        }
+        if self.plan.cut_one_in > 0 && !ctx.calm && ctx.rng.one_in(self.plan.cut_one_in) {
+            let lost = self.links.cut(ctx);
+            self.lost(lost);
+        }
+        self.view.refresh(ctx, &mut self.links, Tag::Metadata);
+        if !self.stopped {
+            self.fetch_all(ctx);
+        }
+        let (from, to) = self.plan.pause_us;
+        let pause = ctx.rng.range(from, to).max(500);
+        ctx.wake_in(pause);
+    }
+
+    fn lost(&mut self, tags: Vec<Tag>) {
+        for tag in tags {
+            match tag {
+                Tag::Metadata => self.view.lost(),
+                Tag::Fetch { shard, .. } => {
+                    self.sessions.remove(&shard);
+                    self.view.stale = true;
+                }
+            }
+        }
+    }
+
+    fn fetch_all(&mut self, ctx: &mut Ctx<'_>) {
+        let life = ctx.oracle.life;
+        let mut by_shard: std::collections::BTreeMap<usize, Vec<Asked>> = Default::default();
+        let parts: Vec<(usize, i32)> = self
+            .view
+            .topics()
+            .flat_map(|(index, topic)| (0..topic.leaders.len() as i32).map(move |p| (index, p)))
+            .collect();
+        for at in parts {
+            let (Some(tp), Some(leader)) = (self.view.tp(at), self.view.leader(at)) else {
+                continue;
+            };
+            let position = self.positions.entry(at).or_insert(Position {
+                offset: 0,
+                life,
+                at_end: false,
+            });
+            if position.life != life {
+                // A crash may have taken what was read: Kafka's consumers ask OffsetForLeaderEpoch.
+                let Some(offset) = ctx.oracle.resume(tp, position.offset) else {
+                    continue;
+                };
+                (position.offset, position.life, position.at_end) = (offset, life, false);
+            }
+            if self.judge && position.at_end {
+                continue;
+            }
+            let asked = Asked {
+                at,
+                offset: position.offset,
+                high_watermark: ctx.oracle.high_watermark_of(tp),
+                life,
+            };
+            by_shard.entry(leader).or_default().push(asked);
+        }
+        for (shard, asked) in by_shard {
+            if self.links.in_flight(shard) == 0 {
+                if shard >= ctx.shards {
+                    self.view.stale |= ctx.shards > 0;
+                    continue;
+                }
+                self.fetch(shard, asked, ctx);
+            }
+        }
+    }
+
+    fn fetch(&mut self, shard: usize, asked: Vec<Asked>, ctx: &mut Ctx<'_>) {
+        let plan = &self.plan;
+        let session = self.sessions.entry(shard).or_default();
+        if !plan.sessions {
+            session.epoch = -1;
+        }
+        let mut topics: Vec<FetchTopic<'static>> = Vec::new();
+        let mut told = Vec::new();
+        for item in &asked {
+            if session.epoch > 0 && session.told.get(&item.at) == Some(&item.offset) {
+                continue;
+            }
+            told.push((item.at, item.offset));
+            let (id, name) = match plan.version >= TOPIC_IDS_SINCE {
+                true => (
+                    self.view.topic(item.at.0).map_or(Default::default(), |t| t.id),
+                    String::new(),
+                ),
+                false => (Default::default(), self.view.name(item.at.0).to_string()),
+            };
+            let partition = FetchPartition {
+                partition: item.at.1,
+                fetch_offset: item.offset,
+                partition_max_bytes: plan.partition_bytes_max,
+                ..Default::default()
+            };
+            let same = |topic: &&mut FetchTopic<'_>| topic.topic_id == id && topic.topic == name;
+            match topics.iter_mut().find(same) {
+                Some(topic) => topic.partitions.push(partition),
+                None => topics.push(FetchTopic {
+                    topic: name.into(),
+                    topic_id: id,
+                    partitions: vec![partition],
+                }),
+            }
+        }
+        let request = FetchRequest {
+            replica_id: -1,
+            max_wait_ms: plan.max_wait_ms,
+            min_bytes: plan.min_bytes,
+            max_bytes: plan.bytes_max,
+            isolation_level: 0,
+            session_id: session.id,
+            session_epoch: session.epoch,
+            topics,
+            ..Default::default()
+        };
+        let tag = Some(Tag::Fetch { shard, asked });
+        let sent = self
+            .links
+            .call(ctx, shard, ApiKey::Fetch, plan.version, tag, |w, v| {
+                request.encode(w, v)
+            });
+        if sent {
+            session.told.extend(told);
+        }
+    }
+
+    fn answered(&mut self, answer: Answer<Tag>, ctx: &mut Ctx<'_>) {
+        let mut r = answer.reader();
+        match &answer.tag {
+            Tag::Metadata => self.view.answered(ctx, &answer),
+            Tag::Fetch { shard, asked } => match FetchResponse::decode(&mut r, answer.version) {
+                Ok(response) => self.fetched(*shard, asked, &response, ctx),
+                Err(e) => ctx.fail(format!("Fetch cannot be read: {e}")),
+            },
+        }
+    }
+
+    fn fetched(
+        &mut self,
+        shard: usize,
+        asked: &[Asked],
+        response: &FetchResponse<'_>,
+        ctx: &mut Ctx<'_>,
+    ) {
+        match ErrorCode::from_code(response.error_code) {
+            ErrorCode::None => {}
+            ErrorCode::FetchSessionIdNotFound | ErrorCode::InvalidFetchSessionEpoch => {
+                self.sessions.remove(&shard);
+                return;
+            }
+            error => return ctx.fail(format!("Fetch: {}", error.name())),
+        }
+        if let Some(session) = self.sessions.get_mut(&shard)
+            && self.plan.sessions
+        {
+            if session.epoch == 0 {
+                session.id = response.session_id;
+            }
+            // Id 0: the broker keeps no session for us.
+            session.epoch = if session.id == 0 { 0 } else { session.epoch + 1 };
+        }
+        for topic in &response.responses {
+            for partition in &topic.partitions {
+                let at = self
+                    .view
+                    .find(&topic.topic, topic.topic_id)
+                    .map(|topic| (topic, partition.partition_index));
+                match asked.iter().find(|asked| Some(asked.at) == at) {
+                    Some(asked) => self.partition(*asked, partition, ctx),
+                    None => ctx.fail(format!(
+                        "Fetch names {} {} {}, nobody asked",
+                        topic.topic, topic.topic_id, partition.partition_index
+                    )),
+                }
+            }
+        }
+    }
+
+    fn partition(&mut self, asked: Asked, said: &PartitionData<'_>, ctx: &mut Ctx<'_>) {
+        let Some(tp) = self.view.tp(asked.at) else {
+            return;
+        };
+        if asked.life != ctx.oracle.life {
+            return;
+        }
+        match ErrorCode::from_code(said.error_code) {
+            ErrorCode::None => {}
+            ErrorCode::NotLeaderOrFollower
+            | ErrorCode::UnknownTopicOrPartition
+            | ErrorCode::UnknownTopicId => {
+                self.view.stale = true;
+                return;
+            }
+            ErrorCode::KafkaStorageError if ctx.oracle.errors_allowed => return,
+            error => {
+                return ctx.fail(format!(
+                    "Fetch of {} at {}: {}",
+                    name(tp),
+                    asked.offset,
+                    error.name()
+                ));
+            }
+        }
+        ctx.oracle
+            .high_watermark(tp, said.high_watermark, asked.high_watermark);
+        let bytes = said.records.as_bytes();
+        let next = ctx
+            .oracle
+            .fetched(tp, asked.offset, said.high_watermark, bytes);
+        if self.judge {
+            ctx.oracle.checked(tp, next);
+        }
+        if let Some(position) = self.positions.get_mut(&asked.at) {
+            position.offset = next;
+            position.at_end = next >= said.high_watermark;
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! A producer: makes batches, keeps the order of each partition, retries until the broker says yes or cannot.
+//!
+//! After a failure nothing more of that partition is sent until everything in flight is settled; then all undecided
+//! batches go again, in order and with the same bytes.
+
+use std::collections::VecDeque;
+
+use super::links::{Answer, Links};
+use super::view::View;
+use super::{ByPart, Ctx, Input};
+use crate::batch::Builder;
+use crate::model::ErrorCode;
+use crate::sim::oracle::{BatchId, Promise};
+use crate::sim::plan::{ProducerPlan, TopicPlan, pick};
+use crate::wire::msg::init_producer_id_request::InitProducerIdRequest;
+use crate::wire::msg::init_producer_id_response::InitProducerIdResponse;
+use crate::wire::msg::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use crate::wire::msg::produce_response::{PartitionProduceResponse, ProduceResponse};
+use crate::wire::{ApiKey, Records};
+
+/// Batches of a partition that are undecided at most: the broker remembers five of each producer.
+const UNDECIDED_MAX: usize = 5;
+/// Partitions in one request at most.
+const PARTITIONS_MAX: usize = 4;
+/// Topics come by id from this version of Produce on.
+const TOPIC_IDS_SINCE: i16 = 13;
+
+#[derive(Clone, Debug)]
+enum Tag {
+    Metadata,
+    ProducerId,
+    /// Partitions and their batches.
+    Produce(Vec<((usize, i32), BatchId)>),
+}
+
+struct Undecided {
+    batch: BatchId,
+    in_flight: bool,
+}
+
+#[derive(Default)]
+struct Part {
+    next_sequence: i32,
+    undecided: VecDeque<Undecided>,
+    /// Something failed: wait for what is in flight, then send all again.
+    settling: bool,
+    /// Batches that the broker acknowledged, and crashes with loss of power at the last one.
+    decided: u64,
+    losses: u32,
+}
+
+enum Id {
+    None,
+    Asking,
+    Have(i64, i16),
+}
+
+pub(crate) struct Producer {
+    plan: ProducerPlan,
+    links: Links<Tag>,
+    view: View,
+    parts: ByPart<Part>,
+    id: Id,
+    /// Of the topics of the plan.
+    write_caching: Vec<bool>,
+}
+
+impl Producer {
+    pub fn new(plan: ProducerPlan, topics: &[TopicPlan]) -> Producer {
+        let of = |f: fn(&TopicPlan) -> String| plan.topics.iter().map(|i| f(&topics[*i])).collect();
+        let write_caching = plan.topics.iter().map(|i| topics[*i].write_caching);
+        Producer {
+            write_caching: write_caching.collect(),
+            links: Links::new(),
+            view: View::new(of(|topic| topic.name.clone())),
+            parts: ByPart::new(),
+            id: Id::None,
+            plan,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.parts.values().all(|part| part.undecided.is_empty())
+            && self.links.in_flight_total() == 0
+    }
+
+    pub fn waits_for(&self) -> String {
+        let undecided: usize = self.parts.values().map(|p| p.undecided.len()).sum();
+        format!("{undecided} undecided batches, {}", self.links.describe())
+    }
+
+    pub fn on(&mut self, input: Input, ctx: &mut Ctx<'_>) {
+        match input {
+            Input::Wake => {}
+            Input::Bytes(conn, bytes) => {
+                for answer in self.links.bytes(ctx, conn, &bytes) {
+                    self.answered(answer, ctx);
+                }
+            }
+            Input::Gone(conn) => {
+                let lost = self.links.gone(ctx, conn);
+                self.lost(lost);
+            }
+        }
+        self.go_on(ctx);
+    }
+
+    fn lost(&mut self, tags: Vec<Tag>) {
+        for tag in tags {
+            match tag {
+                Tag::Metadata => self.view.lost(),
+                Tag::ProducerId => self.id = Id::None,
+                Tag::Produce(items) => {
+                    self.view.stale = true;
+                    for (at, batch) in items {
+                        self.settle(at, batch);
+                    }
+                }
+            }
+        }
+    }
+
+    fn go_on(&mut self, ctx: &mut Ctx<'_>) {
+        if self.plan.cut_one_in > 0 && !ctx.calm && ctx.rng.one_in(self.plan.cut_one_in) {
+            let lost = self.links.cut(ctx);
+            self.lost(lost);
+        }
+        self.view.refresh(ctx, &mut self.links, Tag::Metadata);
+        self.ask_id(ctx);
+        if self.view.is_complete() && !ctx.calm {
+            for _ in 0..ctx.rng.below(3) {
+                self.make_batch(ctx);
+            }
+        }
+        while self.send(ctx) {}
+        let busy = !ctx.calm || !self.is_done();
+        if busy {
+            let (from, to) = self.plan.pause_us;
+            let pause = ctx.rng.range(from, to);
+            ctx.wake_in(pause);
+        }
+    }
+
+    fn ask_id(&mut self, ctx: &mut Ctx<'_>) {
+        if !self.plan.idempotent || !matches!(self.id, Id::None) || ctx.shards == 0 {
+            return;
+        }
+        let shard = ctx.rng.below(ctx.shards as u64) as usize;
+        let version = ctx.rng.below(6) as i16;
+        let tag = Some(Tag::ProducerId);
+        let sent = self
+            .links
+            .call(ctx, shard, ApiKey::InitProducerId, version, tag, |w, v| {
+                let request = InitProducerIdRequest {
+                    transactional_id: None,
+                    producer_id: -1,
+                    producer_epoch: -1,
+                    transaction_timeout_ms: 60_000,
+                    ..Default::default()
+                };
+                request.encode(w, v);
+            });
+        if sent {
+            self.id = Id::Asking;
+        }
+    }
+
+    fn make_batch(&mut self, ctx: &mut Ctx<'_>) {
+        let topic = ctx.rng.below(self.plan.topics.len() as u64) as usize;
+        let Some(known) = self.view.topic(topic) else {
+            return;
+        };
+        let at = (topic, ctx.rng.below(known.leaders.len() as u64) as i32);
+        let mut builder = Builder::new().codec(self.plan.codec);
+        let part = self.parts.entry(at).or_default();
+        if part.undecided.len() >= UNDECIDED_MAX || part.settling {
+            return;
+        }
+        let bulk = self.plan.bulk_one_in > 0 && ctx.rng.one_in(self.plan.bulk_one_in);
+        let (records, bytes) = match bulk {
+            true => (ctx.rng.range(1, 20), self.plan.bulk_bytes),
+            false => (ctx.rng.range(1, 6), pick(ctx.rng, &[8, 100, 700])),
+        };
+        match self.id {
+            Id::Have(id, epoch) => builder.set_producer(id, epoch, part.next_sequence),
+            Id::None | Id::Asking if self.plan.idempotent => return,
+            Id::None | Id::Asking => {}
+        }
+        let timestamp = ctx.oracle.next_timestamp();
+        let fill = timestamp.to_be_bytes();
+        for record in 0..records {
+            let len = (bytes / records).max(1) as usize;
+            let mut value: Vec<u8> = fill.iter().copied().cycle().take(len).collect();
+            value[0] = record as u8;
+            let key = record.to_be_bytes();
+            let key = (record % 2 == 0).then_some(&key[..]);
+            builder.push(timestamp, key, Some(&value), &[]);
+        }
+        part.next_sequence += records as i32;
+        let promise = Promise {
+            acks: self.plan.acks,
+            idempotent: self.plan.idempotent,
+        };
+        let bytes = builder.build_with(ctx.codecs);
+        let batch = ctx.oracle.batch(bytes.into(), promise);
+        part.undecided.push_back(Undecided {
+            batch,
+            in_flight: false,
+        });
+    }
+
+    /// Sends one request, if there is something to send. False: nothing more for now.
+    fn send(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        let mut shard = None;
+        let mut items: Vec<((usize, i32), BatchId)> = Vec::new();
+        for (at, part) in &mut self.parts {
+            let flying = part.undecided.iter().any(|u| u.in_flight);
+            if part.settling {
+                if flying {
+                    continue;
+                }
+                part.settling = false;
+            }
+            if flying && part.decided == 0 && self.plan.idempotent {
+                // A broker that knows nothing of a producer takes any first sequence: the first batch goes alone.
+                continue;
+            }
+            let Some(leader) = self.view.leader(*at) else {
+                continue;
+            };
+            if leader >= ctx.shards || shard.is_some_and(|shard| shard != leader) {
+                self.view.stale |= leader >= ctx.shards && ctx.shards > 0;
+                continue;
+            }
+            if shard.is_none() && self.links.in_flight(leader) >= self.plan.depth {
+                continue;
+            }
+            let Some(next) = part.undecided.iter_mut().find(|u| !u.in_flight) else {
+                continue;
+            };
+            shard = Some(leader);
+            items.push((*at, next.batch));
+            if items.len() >= PARTITIONS_MAX {
+                break;
+            }
+        }
+        let Some(shard) = shard else { return false };
+        let acks = self.plan.acks;
+        let tag = (acks != 0).then(|| Tag::Produce(items.clone()));
+        let request = self.request(&items, ctx);
+        let sent = self
+            .links
+            .call(ctx, shard, ApiKey::Produce, self.plan.version, tag, request);
+        if !sent {
+            return false;
+        }
+        for (at, batch) in items {
+            ctx.oracle.sent(batch);
+            let part = self.parts.get_mut(&at).expect("it has a batch");
+            if acks == 0 {
+                part.undecided.retain(|u| u.batch != batch);
+            } else if let Some(u) = part.undecided.iter_mut().find(|u| u.batch == batch) {
+                u.in_flight = true;
+            }
+        }
+        true
+    }
+
+    /// Writes the body of a Produce.
+    fn request(
+        &self,
+        items: &[((usize, i32), BatchId)],
+        ctx: &Ctx<'_>,
+    ) -> impl FnOnce(&mut crate::wire::Writer, i16) + use<> {
+        let mut topics: Vec<TopicProduceData<'static>> = Vec::new();
+        for (at, batch) in items {
+            let id = match self.plan.version >= TOPIC_IDS_SINCE {
+                true => self.view.topic(at.0).map_or(Default::default(), |t| t.id),
+                false => Default::default(),
+            };
+            let name = self.view.name(at.0).to_string();
+            let data = PartitionProduceData {
+                index: at.1,
+                records: Records::Bytes(ctx.oracle.bytes(*batch).to_vec().into()),
+            };
+            match topics.iter_mut().find(|topic| topic.name == name) {
+                Some(topic) => topic.partition_data.push(data),
+                None => topics.push(TopicProduceData {
+                    name: name.into(),
+                    topic_id: id,
+                    partition_data: vec![data],
+                }),
+            }
+        }
+        let (acks, timeout_ms) = (self.plan.acks, self.plan.timeout_ms);
+        move |w, v| {
+            let request = ProduceRequest {
+                transactional_id: None,
+                acks,
+                timeout_ms,
+                topic_data: topics,
+                ..Default::default()
+            };
+            request.encode(w, v);
+        }
+    }
+
+    fn answered(&mut self, answer: Answer<Tag>, ctx: &mut Ctx<'_>) {
+        let mut r = answer.reader();
+        match &answer.tag {
+            Tag::Metadata => self.view.answered(ctx, &answer),
+            Tag::ProducerId => match InitProducerIdResponse::decode(&mut r, answer.version) {
+                Ok(response) => self.id_came(&response, ctx),
+                Err(e) => ctx.fail(format!("InitProducerId cannot be read: {e}")),
+            },
+            Tag::Produce(items) => match ProduceResponse::decode(&mut r, answer.version) {
+                Ok(response) => self.produced(&response, items, ctx),
+                Err(e) => ctx.fail(format!("Produce cannot be read: {e}")),
+            },
+        }
+    }
+
+    fn id_came(&mut self, response: &InitProducerIdResponse, ctx: &mut Ctx<'_>) {
+        self.id = Id::None;
+        match ErrorCode::from_code(response.error_code) {
+            ErrorCode::None => {
+                ctx.oracle.producer_id(response.producer_id);
+                self.id = Id::Have(response.producer_id, response.producer_epoch);
+            }
+            ErrorCode::CoordinatorLoadInProgress => {}
+            error => ctx.fail(format!("InitProducerId: {}", error.name())),
+        }
+    }
+
+    fn produced(
+        &mut self,
+        response: &ProduceResponse<'_>,
+        items: &[((usize, i32), BatchId)],
+        ctx: &mut Ctx<'_>,
+    ) {
+        let mut seen = 0;
+        for topic in &response.responses {
+            for partition in &topic.partition_responses {
+                let at = self
+                    .view
+                    .find(&topic.name, topic.topic_id)
+                    .map(|topic| (topic, partition.index));
+                let item = items.iter().find(|(asked, _)| Some(*asked) == at);
+                let Some((at, batch)) = item else {
+                    ctx.fail(format!(
+                        "Produce names {} {} {}, nobody asked",
+                        topic.name, topic.topic_id, partition.index
+                    ));
+                    continue;
+                };
+                seen += 1;
+                self.decided(*at, *batch, partition, ctx);
+            }
+        }
+        if seen != items.len() {
+            ctx.fail(format!(
+                "Produce answers {seen} of {} partitions",
+                items.len()
+            ));
+        }
+    }
+
+    fn decided(
+        &mut self,
+        at: (usize, i32),
+        batch: BatchId,
+        said: &PartitionProduceResponse<'_>,
+        ctx: &mut Ctx<'_>,
+    ) {
+        let error = ErrorCode::from_code(said.error_code);
+        ctx.trace.event(
+            ctx.now,
+            "produced",
+            &[ctx.me as u64, batch, said.error_code as u64, said.base_offset as u64],
+        );
+        match error {
+            ErrorCode::None => {
+                if let Some(tp) = self.view.tp(at) {
+                    ctx.oracle.acked(tp, batch, said.base_offset);
+                }
+                *ctx.acks += 1;
+                let losses = ctx.oracle.power_losses;
+                let part = self.parts.entry(at).or_default();
+                part.undecided.retain(|u| u.batch != batch);
+                part.decided += 1;
+                part.losses = losses;
+            }
+            ErrorCode::NotLeaderOrFollower
+            | ErrorCode::UnknownTopicOrPartition
+            | ErrorCode::UnknownTopicId => {
+                self.view.stale = true;
+                self.settle(at, batch);
+            }
+            ErrorCode::RequestTimedOut => self.settle(at, batch),
+            ErrorCode::KafkaStorageError if ctx.oracle.errors_allowed => self.settle(at, batch),
+            ErrorCode::OutOfOrderSequenceNumber if self.plan.idempotent => {
+                self.out_of_order(at, batch, ctx);
+            }
+            error => ctx.fail(format!("Produce of batch {batch}: {}", error.name())),
+        }
+    }
+
+    /// The batch is sent again once nothing of its partition is in flight.
+    fn settle(&mut self, at: (usize, i32), batch: BatchId) {
+        let part = self.parts.entry(at).or_default();
+        part.settling = true;
+        if let Some(u) = part.undecided.iter_mut().find(|u| u.batch == batch) {
+            u.in_flight = false;
+        }
+    }
+
+    /// The broker misses a batch before this one: right when one before it failed, else it forgot what it had
+    /// acknowledged, which it may only where nobody asked for more.
+    fn out_of_order(&mut self, at: (usize, i32), batch: BatchId, ctx: &mut Ctx<'_>) {
+        let part = self.parts.entry(at).or_default();
+        let first = part.undecided.front().is_some_and(|u| u.batch == batch);
+        if !first || part.settling {
+            return self.settle(at, batch);
+        }
+        let lost = self.write_caching[at.0] && ctx.oracle.power_losses > part.losses;
+        if !lost {
+            let decided = part.decided;
+            return ctx.fail(format!(
+                "Produce of batch {batch}: the broker forgot the sequence of {decided} acknowledged batches"
+            ));
+        }
+        // As Kafka's producer does: a new id, and what is undecided is given up.
+        self.id = Id::None;
+        self.parts.clear();
+    }
+}

@@ -1,0 +1,450 @@
+//! What must be true, whatever happens: the records that clients know of, and what may become of them.
+//!
+//! A batch is known by its base timestamp, which no two batches share; its bytes behind the base offset and the leader
+//! epoch never change. Where a batch is comes from answers and fetches alone; only the end of a recovered log is read off
+//! the log itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use crate::batch::Batch;
+use crate::log::faulty::Loss;
+use crate::log::{Log, LogState};
+use crate::model::{TopicId, TopicPartition};
+
+/// Base timestamp of batch 0.
+pub(super) const EPOCH_MS: i64 = 1_700_000_000_000;
+
+/// Bytes of a batch from here on are the client's: the CRC covers them.
+const FIXED_FROM: usize = 21;
+
+pub(super) type BatchId = u64;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Promise {
+    /// -1, 0 or 1.
+    pub acks: i16,
+    pub idempotent: bool,
+}
+
+struct Sent {
+    bytes: Rc<[u8]>,
+    promise: Promise,
+    /// How often it was sent, and in which life of the process last.
+    sends: u32,
+    last_life: u64,
+    /// Where it is known to be.
+    places: BTreeSet<(TopicPartition, i64)>,
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    last: i64,
+    batch: BatchId,
+    /// It survives a power loss.
+    durable: bool,
+}
+
+#[derive(Default)]
+struct Part {
+    known: BTreeMap<i64, Known>,
+    write_caching: bool,
+    /// The log's end when last looked at.
+    appended: i64,
+    safe: i64,
+    /// Open in this life, with this end at first.
+    opened: Option<i64>,
+    leader_epoch: i32,
+    /// The worst crash since the log was open last.
+    loss: Option<Loss>,
+    /// The highest high watermark that any client saw in this life.
+    high_watermark: i64,
+    /// Everything below was read in order by a reader that began after the storm.
+    checked: i64,
+    deleted: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Oracle {
+    sent: Vec<Sent>,
+    parts: BTreeMap<TopicPartition, Part>,
+    producer_ids: BTreeSet<i64>,
+    /// Counts starts of the process.
+    pub life: u64,
+    /// An injected error may fence a replica in this life, or refuse a write.
+    pub errors_allowed: bool,
+    /// Some crash took written data that was not flushed.
+    pub power_losses: u32,
+    /// Topics whose creation was answered and that nobody deletes.
+    topics: BTreeMap<String, TopicId>,
+    pub acknowledged: u64,
+    failure: Option<String>,
+}
+
+impl Oracle {
+    pub fn fail(&mut self, why: String) {
+        if self.failure.is_none() {
+            self.failure = Some(why);
+        }
+    }
+
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    // -- what clients send
+
+    /// The base timestamp of the next batch.
+    pub fn next_timestamp(&self) -> i64 {
+        EPOCH_MS + self.sent.len() as i64
+    }
+
+    pub fn batch(&mut self, bytes: Rc<[u8]>, promise: Promise) -> BatchId {
+        self.sent.push(Sent {
+            bytes,
+            promise,
+            sends: 0,
+            last_life: 0,
+            places: BTreeSet::new(),
+        });
+        self.sent.len() as u64 - 1
+    }
+
+    pub fn bytes(&self, batch: BatchId) -> Rc<[u8]> {
+        Rc::clone(&self.sent[batch as usize].bytes)
+    }
+
+    pub fn sent(&mut self, batch: BatchId) {
+        let life = self.life;
+        let sent = &mut self.sent[batch as usize];
+        sent.sends += 1;
+        sent.last_life = life;
+    }
+
+    pub fn producer_id(&mut self, id: i64) {
+        if !self.producer_ids.insert(id) {
+            self.fail(format!("producer id {id} was given out twice"));
+        }
+    }
+
+    /// A topic exists for good: its creation was answered.
+    pub fn topic_created(&mut self, name: &str, id: TopicId) {
+        match self.topics.insert(name.to_string(), id) {
+            Some(before) if before != id => self.fail(format!(
+                "topic {name} has id {id} after {before} although nobody deleted it"
+            )),
+            _ => {}
+        }
+    }
+
+    pub fn topics(&self) -> impl Iterator<Item = (&str, TopicId)> {
+        self.topics.iter().map(|(name, id)| (name.as_str(), *id))
+    }
+
+    /// From now on nothing is expected of the topic's records.
+    pub fn topic_deleted(&mut self, id: TopicId) {
+        self.topics.retain(|_, known| *known != id);
+        for (tp, part) in &mut self.parts {
+            if tp.topic == id {
+                part.deleted = true;
+            }
+        }
+    }
+
+    // -- what clients are told
+
+    /// The broker says that the batch is at this offset.
+    pub fn acked(&mut self, tp: TopicPartition, batch: BatchId, base: i64) {
+        self.acknowledged += 1;
+        let sent = &self.sent[batch as usize];
+        let last = match Batch::view(&sent.bytes) {
+            Ok((batch, _)) => base + i64::from(batch.last_offset_delta()),
+            Err(e) => return self.fail(format!("the simulator built a bad batch: {e}")),
+        };
+        self.learn(tp, base, last, batch);
+    }
+
+    /// A fetch of `[from..)` brought these bytes. Gives the next offset to fetch.
+    pub fn fetched(
+        &mut self,
+        tp: TopicPartition,
+        from: i64,
+        high_watermark: i64,
+        mut bytes: &[u8],
+    ) -> i64 {
+        let mut next = from;
+        while !bytes.is_empty() {
+            let (batch, len) = match Batch::parse(bytes) {
+                Ok(found) => found,
+                Err(e) => {
+                    self.fail(format!("{} at {next}: a fetch gave no batch: {e}", name(tp)));
+                    return next;
+                }
+            };
+            let (base, last) = (batch.base_offset(), batch.last_offset());
+            if base != next {
+                self.fail(format!(
+                    "{}: offsets are not dense: {base} follows {next}",
+                    name(tp)
+                ));
+                return next;
+            }
+            if last >= high_watermark {
+                self.fail(format!(
+                    "{}: offset {last} was shown at a high watermark of {high_watermark}",
+                    name(tp)
+                ));
+            }
+            self.shown(tp, &batch);
+            next = last + 1;
+            bytes = &bytes[len..];
+        }
+        next
+    }
+
+    /// A consumer got this batch.
+    fn shown(&mut self, tp: TopicPartition, batch: &Batch<'_>) {
+        let base = batch.base_offset();
+        let id = batch.base_timestamp().wrapping_sub(EPOCH_MS) as u64;
+        let life = self.life;
+        let Some(sent) = self.sent.get(id as usize) else {
+            return self.fail(format!("{} at {base}: nobody sent this batch", name(tp)));
+        };
+        if sent.bytes[FIXED_FROM..] != batch.bytes()[FIXED_FROM..] {
+            return self.fail(format!(
+                "{} at {base}: batch {id} is not what was sent",
+                name(tp)
+            ));
+        }
+        let (old, epoch) = match self.parts.get(&tp) {
+            Some(part) => (
+                part.opened.is_none_or(|opened| base < opened),
+                part.leader_epoch,
+            ),
+            None => return self.fail(format!("{} is served and not open", name(tp))),
+        };
+        if !old && sent.last_life != life {
+            return self.fail(format!(
+                "{} at {base}: batch {id} came back from the dead: it was not sent since the last start",
+                name(tp)
+            ));
+        }
+        if old == (batch.leader_epoch() == epoch) || batch.leader_epoch() > epoch {
+            return self.fail(format!(
+                "{} at {base}: batch {id} has leader epoch {}, the leader {epoch}",
+                name(tp),
+                batch.leader_epoch()
+            ));
+        }
+        self.learn(tp, base, batch.last_offset(), id);
+    }
+
+    fn learn(&mut self, tp: TopicPartition, base: i64, last: i64, batch: BatchId) {
+        let part = self.parts.entry(tp).or_default();
+        let promise = self.sent[batch as usize].promise;
+        let durable = promise.acks == -1 && !part.write_caching
+            || part.opened.is_some_and(|opened| base < opened);
+        if let Some(known) = part.known.get_mut(&base)
+            && known.batch == batch
+        {
+            known.durable |= durable;
+            return;
+        }
+        let overlap = part
+            .known
+            .range(..=last)
+            .next_back()
+            .filter(|(_, known)| known.last >= base)
+            .map(|(base, known)| (*base, *known));
+        if let Some((other, known)) = overlap {
+            return self.fail(format!(
+                "{}: batch {batch} is at [{base}..{}) and batch {} at [{other}..{})",
+                name(tp),
+                last + 1,
+                known.batch,
+                known.last + 1
+            ));
+        }
+        part.known.insert(
+            base,
+            Known {
+                last,
+                batch,
+                durable,
+            },
+        );
+        let sent = &mut self.sent[batch as usize];
+        sent.places.insert((tp, base));
+        let allowed = if promise.idempotent { 1 } else { sent.sends };
+        if sent.places.len() as u32 > allowed {
+            let places: Vec<String> = sent
+                .places
+                .iter()
+                .map(|(tp, base)| format!("{} at {base}", name(*tp)))
+                .collect();
+            let sends = sent.sends;
+            self.fail(format!(
+                "batch {batch} of {promise:?}, sent {sends} times, is at {}",
+                places.join(" and ")
+            ));
+        }
+    }
+
+    /// A fetch or look-up said this; `at_least` is what was known when the request left.
+    pub fn high_watermark(&mut self, tp: TopicPartition, says: i64, at_least: i64) {
+        let part = self.parts.entry(tp).or_default();
+        if says < at_least {
+            return self.fail(format!(
+                "{}: the high watermark went from {at_least} back to {says}",
+                name(tp)
+            ));
+        }
+        part.high_watermark = part.high_watermark.max(says);
+    }
+
+    /// The highest high watermark seen in this life.
+    pub fn high_watermark_of(&self, tp: TopicPartition) -> i64 {
+        self.parts.get(&tp).map_or(0, |part| part.high_watermark)
+    }
+
+    /// Where a reader that was at `position` before the last crash goes on.
+    pub fn resume(&self, tp: TopicPartition, position: i64) -> Option<i64> {
+        let part = self.parts.get(&tp)?;
+        part.opened.map(|opened| position.min(opened))
+    }
+
+    pub fn is_deleted(&self, tp: TopicPartition) -> bool {
+        self.parts.get(&tp).is_some_and(|part| part.deleted)
+    }
+
+    /// A reader that began after the storm has everything below.
+    pub fn checked(&mut self, tp: TopicPartition, end: i64) {
+        let part = self.parts.entry(tp).or_default();
+        part.checked = part.checked.max(end);
+    }
+
+    // -- what the world does
+
+    pub fn crashed(&mut self, loss: Loss) {
+        self.life += 1;
+        self.power_losses += u32::from(loss != Loss::Killed);
+        for part in self.parts.values_mut() {
+            part.opened = None;
+            part.high_watermark = 0;
+            part.safe = 0;
+            part.loss = Some(match (part.loss, loss) {
+                (None | Some(Loss::Killed), loss) => loss,
+                (Some(before), _) => before,
+            });
+        }
+    }
+
+    /// Looks at a log after a turn of its shard.
+    pub fn look(&mut self, log: &Log, leader_epoch: i32) {
+        let tp = log.tp();
+        let part = self.parts.entry(tp).or_default();
+        part.leader_epoch = leader_epoch;
+        part.write_caching = log.config().write_caching;
+        if let LogState::Fenced(why) = log.state()
+            && !self.errors_allowed
+        {
+            return self.fail(format!("{} is fenced without an error: {why:?}", name(tp)));
+        }
+        if !log.is_ready() {
+            return;
+        }
+        if part.opened.is_none() {
+            self.open(log);
+        }
+        let part = self.parts.entry(tp).or_default();
+        part.appended = log.appended();
+        if log.safe() < part.safe {
+            let before = part.safe;
+            return self.fail(format!(
+                "{}: the safe end went from {before} back to {}",
+                name(tp),
+                log.safe()
+            ));
+        }
+        part.safe = log.safe();
+    }
+
+    /// A log is open: it must hold what was promised before.
+    fn open(&mut self, log: &Log) {
+        let tp = log.tp();
+        let part = self.parts.entry(tp).or_default();
+        // The turn that opened it may have appended to it: the epoch of this life starts where the log ended.
+        let end = match log.epochs().latest() {
+            Some(latest) if latest.epoch == part.leader_epoch => latest.start,
+            _ => log.appended(),
+        };
+        let before = part.appended;
+        let loss = part.loss.take();
+        part.opened = Some(end);
+        let floor = part
+            .known
+            .values()
+            .filter(|known| known.durable || loss == Some(Loss::Killed))
+            .map(|known| known.last + 1)
+            .max()
+            .unwrap_or(0);
+        if end < floor {
+            return self.fail(format!(
+                "{}: acknowledged records are lost: the log ends at {end} after {loss:?}, {floor} was promised",
+                name(tp)
+            ));
+        }
+        if end > before {
+            return self.fail(format!(
+                "{}: the log ends at {end} after {loss:?} and had only reached {before}",
+                name(tp)
+            ));
+        }
+        let mut torn = None;
+        let gone: Vec<i64> = part
+            .known
+            .iter()
+            .filter(|(_, known)| known.last >= end)
+            .map(|(base, _)| *base)
+            .collect();
+        for base in gone {
+            let known = part.known.remove(&base).expect("listed above");
+            self.sent[known.batch as usize].places.remove(&(tp, base));
+            if base < end {
+                torn = Some(base);
+            }
+        }
+        // What recovery kept is flushed before it is served.
+        for known in part.known.values_mut() {
+            known.durable = true;
+        }
+        if let Some(base) = torn {
+            self.fail(format!(
+                "{}: the log ends at {end}, inside the batch at {base}",
+                name(tp)
+            ));
+        }
+    }
+
+    /// At the very end: everything known was read again.
+    pub fn finish(&mut self) {
+        let mut missing = None;
+        for (tp, part) in &self.parts {
+            let end = part.known.values().map(|k| k.last + 1).max().unwrap_or(0);
+            if part.checked < end && !part.deleted {
+                missing = Some(format!(
+                    "{}: records up to {end} are known, only {} could be read",
+                    name(*tp),
+                    part.checked
+                ));
+            }
+        }
+        if let Some(missing) = missing {
+            self.fail(missing);
+        }
+    }
+}
+
+pub(super) fn name(tp: TopicPartition) -> String {
+    format!("{}-{}", tp.topic, tp.partition)
+}

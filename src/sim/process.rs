@@ -1,0 +1,374 @@
+//! The process under test: its start, the turns of its shards, and its end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::clients::PROCESS;
+use super::oracle::name;
+use super::queue::What;
+use super::world::World;
+use crate::log::faulty::Loss;
+use crate::log::{Ids, Opened, Store};
+use crate::meta::{Command, Endpoint, Image, ShardEndpoints, StaticConfig};
+use crate::model::limit::REQUEST_BYTES_MAX;
+use crate::model::{Instant, Now, Rng, ShardIndex, Uuid};
+use crate::quorum::Quorum;
+use crate::shard::{Actions, Chunk, Event, Listener, PeerMsg, Shard, ShardConfig};
+
+/// Turns of one shard without an event between them at most: more is a shard that goes round in circles.
+const IDLE_TURNS_MAX: u32 = 20_000;
+
+const PORT: u16 = 9092;
+
+pub(super) struct Running {
+    shard: Shard,
+    events: VecDeque<Event>,
+    turn_at: Option<Instant>,
+    /// The last turn keeps the core until then.
+    busy_until: Instant,
+    idle_turns: u32,
+}
+
+/// What is on its way from one shard to another.
+#[derive(Default)]
+pub(super) struct Channel {
+    queue: VecDeque<PeerMsg>,
+    last_at: Instant,
+}
+
+#[derive(Default)]
+pub(super) struct Process {
+    pub shards: Vec<Running>,
+    mesh: BTreeMap<(usize, usize), Channel>,
+}
+
+fn wall(now: Instant) -> i64 {
+    super::oracle::EPOCH_MS + (now.0 / 1000) as i64
+}
+
+impl World {
+    /// Starts the process with so many shards.
+    pub(super) fn boot(&mut self, shards: usize) {
+        self.trace.event(self.now, "boot", &[shards as u64]);
+        let statics = Arc::new(StaticConfig::default());
+        let image = Image::new(statics);
+        let mut quorum = Some(Quorum::volatile(
+            image.clone(),
+            Rng::seeded(self.rng.next_u64()),
+        ));
+        let opened = Opened {
+            generation: self.oracle.life + 1,
+            ..Opened::default()
+        };
+        self.start_shards(shards, &image, &mut quorum, &opened);
+    }
+
+    fn start_shards(
+        &mut self,
+        shards: usize,
+        image: &Image,
+        quorum: &mut Option<Quorum>,
+        opened: &Opened,
+    ) {
+        let incarnation = self.rng.uuid();
+        let cluster_id = self.cluster_id;
+        self.process.mesh.clear();
+        for index in 0..shards {
+            let config = self.shard_config(index, shards, incarnation, cluster_id);
+            let store = Store::new(
+                config.shard,
+                self.plan.store.clone(),
+                opened.clone(),
+                Ids {
+                    first: 1,
+                    stride: 1,
+                },
+            );
+            let quorum = if index == 0 { quorum.take() } else { None };
+            let running = Running {
+                shard: Shard::new(config, image.clone(), store, quorum),
+                events: VecDeque::new(),
+                turn_at: None,
+                busy_until: self.now,
+                idle_turns: 0,
+            };
+            self.process.shards.push(running);
+            self.wake(index, self.now);
+        }
+    }
+
+    fn shard_config(
+        &mut self,
+        index: usize,
+        shards: usize,
+        incarnation: Uuid,
+        cluster_id: Uuid,
+    ) -> ShardConfig {
+        let listener = |shard: usize| Listener {
+            name: "PLAINTEXT".into(),
+            host: "sim".into(),
+            port: PORT + shard as u16,
+        };
+        let endpoints = (0..shards).map(|shard| ShardEndpoints {
+            shard: ShardIndex(shard as u16),
+            endpoints: vec![Endpoint {
+                listener: "PLAINTEXT".into(),
+                host: "sim".into(),
+                port: PORT + shard as u16,
+            }],
+        });
+        let register = Command::RegisterProcess {
+            process: PROCESS,
+            incarnation,
+            rack: None,
+            shards: endpoints.collect(),
+            cluster_id: Some(cluster_id),
+        };
+        ShardConfig {
+            process: PROCESS,
+            shard: ShardIndex(index as u16),
+            shards: shards as u16,
+            incarnation,
+            listeners: vec![listener(index)],
+            register: (index == 0).then_some(register),
+            auto_create_topics: false,
+            fetch_bytes_max: 55 * 1024 * 1024,
+            request_bytes_max: REQUEST_BYTES_MAX,
+            seed: self.rng.next_u64(),
+        }
+    }
+
+    /// The process is gone; of its disk remains what `loss` says.
+    pub(super) fn crash(&mut self, loss: Loss) {
+        self.trace.event(self.now, "crash", &[loss as u64]);
+        self.net.crash(self.now, &mut self.queue);
+        self.process = Process::default();
+        self.disk.crash(loss);
+        self.disk_at = None;
+        self.disk.faults.broken = None;
+        self.oracle.crashed(loss);
+    }
+
+    // -- events and turns
+
+    pub(super) fn give(&mut self, index: usize, event: Event) {
+        let delay = self.rng.below(5);
+        if let Some(running) = self.process.shards.get_mut(index) {
+            running.events.push_back(event);
+            running.idle_turns = 0;
+            let at = running.busy_until.max(self.now.after_us(delay));
+            self.wake(index, at);
+        }
+    }
+
+    fn wake(&mut self, index: usize, at: Instant) {
+        let running = &mut self.process.shards[index];
+        if running.turn_at.is_none_or(|before| at < before) {
+            running.turn_at = Some(at);
+            self.queue.push(at, What::Turn { shard: index });
+        }
+    }
+
+    pub(super) fn turn(&mut self, index: usize) {
+        let now = Now {
+            mono: self.now,
+            wall: wall(self.now),
+        };
+        let Some(running) = self.process.shards.get_mut(index) else {
+            return;
+        };
+        if running.turn_at != Some(self.now) {
+            return;
+        }
+        running.turn_at = None;
+        let events = running.events.len();
+        let mut actions = Actions::default();
+        running.shard.turn(now, &mut running.events, &mut actions);
+        running.shard.check();
+        running.idle_turns += 1;
+        let idle_turns = running.idle_turns;
+        if idle_turns > IDLE_TURNS_MAX {
+            let wake_at = actions.wake_at;
+            self.oracle.fail(format!(
+                "shard {index} had {idle_turns} turns without an event; it wakes at {wake_at:?} and it is {:?}",
+                self.now
+            ));
+        }
+        self.trace.event(
+            self.now,
+            "turn",
+            &[
+                index as u64,
+                events as u64,
+                actions.sends.len() as u64,
+                actions.disk.len() as u64,
+                actions.peers.len() as u64,
+            ],
+        );
+        self.look(index);
+        self.act(index, actions);
+    }
+
+    /// The oracle's look at the logs of a shard.
+    fn look(&mut self, index: usize) {
+        let shard = &self.process.shards[index].shard;
+        for log in shard.store().logs() {
+            let epoch = shard
+                .image()
+                .partition(log.tp())
+                .map_or(-1, |partition| partition.leader_epoch);
+            self.oracle.look(log, epoch);
+        }
+        if let Some(why) = shard.store().failed()
+            && !self.oracle.errors_allowed
+        {
+            self.oracle
+                .fail(format!("shard {index} gave its disk up: {why}"));
+        }
+    }
+
+    fn act(&mut self, index: usize, actions: Actions) {
+        let cost = self.rng.range(self.plan.turn_us.0, self.plan.turn_us.1);
+        let done = self.now.after_us(cost);
+        for (conn, chunk) in actions.sends {
+            self.to_send(conn, chunk, done);
+        }
+        for conn in actions.closes {
+            self.close(conn);
+        }
+        for (conn, paused) in actions.pauses {
+            self.pause(conn, paused, done);
+        }
+        for (id, op) in actions.disk {
+            self.disk.submit(index as u16, id, op, done);
+        }
+        self.watch_disk();
+        for (to, msg) in actions.peers {
+            self.say(index, usize::from(to.0), msg, done);
+        }
+        let running = &mut self.process.shards[index];
+        running.busy_until = done;
+        let more = actions.again || !running.events.is_empty();
+        if more {
+            self.wake(index, done);
+        }
+        if let Some(at) = actions.wake_at {
+            self.wake(index, at.max(done));
+        }
+    }
+
+    /// The mesh: in order for each pair; what does not fit is dropped.
+    fn say(&mut self, from: usize, to: usize, msg: PeerMsg, now: Instant) {
+        if to >= self.process.shards.len() {
+            return self
+                .oracle
+                .fail(format!("shard {from} speaks to shard {to}, there is none"));
+        }
+        let (low, high) = self.plan.peer_latency_us;
+        let at = now.after_us(self.rng.range(low, high));
+        let channel = self.process.mesh.entry((from, to)).or_default();
+        let full = channel.queue.len() >= self.plan.mesh_max;
+        self.trace
+            .event(self.now, "peer", &[from as u64, to as u64, u64::from(full)]);
+        if full {
+            return;
+        }
+        channel.last_at = channel.last_at.max(at);
+        channel.queue.push_back(msg);
+        self.queue.push(channel.last_at, What::Peer { from, to });
+    }
+
+    pub(super) fn peer(&mut self, from: usize, to: usize) {
+        let Some(channel) = self.process.mesh.get_mut(&(from, to)) else {
+            return;
+        };
+        // Stale when the process started again since.
+        if channel.last_at < self.now || channel.queue.is_empty() {
+            return;
+        }
+        if let Some(msg) = channel.queue.pop_front() {
+            let from = ShardIndex(from as u16);
+            self.give(to, Event::Peer { from, msg });
+        }
+    }
+
+    // -- disk
+
+    pub(super) fn watch_disk(&mut self) {
+        if let Some(due) = self.disk.next_due()
+            && self.disk_at.is_none_or(|at| due < at)
+        {
+            self.disk_at = Some(due);
+            self.queue.push(due, What::Disk);
+        }
+    }
+
+    pub(super) fn disk_due(&mut self) {
+        if self.disk_at != Some(self.now) {
+            return;
+        }
+        self.disk_at = None;
+        while let Some(done) = self.disk.complete_due(self.now) {
+            self.trace.event(
+                self.now,
+                "disk",
+                &[
+                    u64::from(done.owner),
+                    done.id.0,
+                    u64::from(done.result.is_ok()),
+                ],
+            );
+            let event = Event::Disk {
+                op: done.id,
+                result: done.result,
+            };
+            self.give(usize::from(done.owner), event);
+        }
+        self.watch_disk();
+    }
+
+    /// The bytes of a piece of an answer, read when the kernel takes it.
+    pub(super) fn bytes_of(&self, shard: usize, chunk: &Chunk) -> Vec<u8> {
+        match chunk {
+            Chunk::Bytes(bytes) => bytes.to_vec(),
+            Chunk::Span(span) => self.disk.bytes_of(shard as u16, span),
+        }
+    }
+
+    /// Whether some replica is out of use: only a start of the process mends that.
+    pub(super) fn is_hurt(&self) -> bool {
+        self.process.shards.iter().any(|running| {
+            let store = running.shard.store();
+            store.failed().is_some()
+                || store
+                    .logs()
+                    .any(|log| matches!(log.state(), crate::log::LogState::Fenced(_)))
+        })
+    }
+
+    /// What the shards have open, for the report of a hang.
+    pub(super) fn describe(&self) -> String {
+        let mut text = String::new();
+        for (index, running) in self.process.shards.iter().enumerate() {
+            let store = running.shard.store();
+            text.push_str(&format!(
+                "\n  shard {index}: {} connections, {} bytes unwritten",
+                running.shard.conns_open(),
+                store.unwritten_bytes()
+            ));
+            self.trace.say(self.now, || format!("{store:?}"));
+            for log in store.logs() {
+                text.push_str(&format!(
+                    "\n    {}: {:?} appended {} written {} safe {} flushed {}",
+                    name(log.tp()),
+                    log.state(),
+                    log.appended(),
+                    log.written(),
+                    log.safe(),
+                    log.flushed()
+                ));
+            }
+        }
+        text
+    }
+}
