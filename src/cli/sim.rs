@@ -68,9 +68,7 @@ fn print(report: &Report) {
 
 fn parse_bug(name: &str) -> Result<Bug, String> {
     if !cfg!(feature = "planted-bugs") {
-        return Err(
-            "this build has no planted bugs: build it with --features planted-bugs".into(),
-        );
+        return Err("this build has no planted bugs: build it with --features planted-bugs".into());
     }
     BUGS.into_iter()
         .find(|bug| format!("{bug:?}") == name)

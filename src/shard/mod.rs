@@ -111,8 +111,11 @@ impl Shard {
         }
         self.progress(actions);
         self.expire(actions);
-        let more = self.start_requests(actions);
+        let mut more = self.start_requests(actions);
+        let served = self.is_serving();
         self.lead_cluster(actions);
+        // What came before the registration was committed has no event of its own to start it.
+        more |= !served && self.is_serving() && self.conns.has_startable();
         self.store.tick(now, &mut actions.disk);
         self.store.commit(now, &mut actions.disk);
         self.progress(actions);

@@ -177,7 +177,10 @@ impl Oracle {
             let (batch, len) = match Batch::parse(bytes) {
                 Ok(found) => found,
                 Err(e) => {
-                    self.fail(format!("{} at {next}: a fetch gave no batch: {e}", name(tp)));
+                    self.fail(format!(
+                        "{} at {next}: a fetch gave no batch: {e}",
+                        name(tp)
+                    ));
                     return next;
                 }
             };

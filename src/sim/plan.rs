@@ -61,19 +61,11 @@ pub(super) enum Fault {
         shards: usize,
     },
     /// Every operation takes so much longer for a while.
-    Slow {
-        factor: u64,
-        for_ms: u64,
-    },
+    Slow { factor: u64, for_ms: u64 },
     /// Operations on paths with this in them fail, until the process starts again.
-    Broken {
-        what: &'static str,
-    },
+    Broken { what: &'static str },
     /// So many bytes more fit on the disk, for a while.
-    Full {
-        bytes: u64,
-        for_ms: u64,
-    },
+    Full { bytes: u64, for_ms: u64 },
 }
 
 #[derive(Debug)]
@@ -92,6 +84,8 @@ pub(super) struct Plan {
     /// Messages on their way from one shard to another.
     pub mesh_max: usize,
     pub turn_us: (u64, u64),
+    /// Metadata records between snapshots.
+    pub snapshot_records: u64,
 }
 
 impl Plan {
@@ -119,6 +113,7 @@ impl Plan {
             peer_latency_us: pick(rng, &[(1, 20), (5, 3_000)]),
             mesh_max: pick(rng, &[2, 8, 64]),
             turn_us: pick(rng, &[(2, 10), (20, 400)]),
+            snapshot_records: pick(rng, &[3, 20, 1_000]),
         };
         plan.draw_faults(rng, faults, storm_ms);
         plan

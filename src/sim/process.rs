@@ -8,11 +8,11 @@ use super::oracle::name;
 use super::queue::What;
 use super::world::World;
 use crate::log::faulty::Loss;
-use crate::log::{Ids, Opened, Store};
+use crate::log::{DiskOp, DiskResult, Ids, Opened, Store};
 use crate::meta::{Command, Endpoint, Image, ShardEndpoints, StaticConfig};
 use crate::model::limit::REQUEST_BYTES_MAX;
 use crate::model::{Instant, Now, Rng, ShardIndex, Uuid};
-use crate::quorum::Quorum;
+use crate::quorum::{self, Booted, Quorum};
 use crate::shard::{Actions, Chunk, Event, Listener, PeerMsg, Shard, ShardConfig};
 
 /// Turns of one shard without an event between them at most: more is a shard that goes round in circles.
@@ -46,28 +46,92 @@ fn wall(now: Instant) -> i64 {
     super::oracle::EPOCH_MS + (now.0 / 1000) as i64
 }
 
+/// Why a start came to nothing.
+enum Halt {
+    Crash(Loss),
+    Failed(String),
+}
+
 impl World {
-    /// Starts the process with so many shards.
+    /// Starts the process with so many shards; a start may crash or fail and is tried again.
     pub(super) fn boot(&mut self, shards: usize) {
         self.trace.event(self.now, "boot", &[shards as u64]);
+        let again = match self.recover() {
+            Ok((opened, booted)) => {
+                self.check_topics(&booted.image);
+                return self.start_shards(shards, &booted.image, Some(booted.quorum), &opened);
+            }
+            Err(Halt::Crash(loss)) => {
+                self.crash(loss);
+                1
+            }
+            Err(Halt::Failed(why)) => {
+                if !self.oracle.errors_allowed {
+                    self.oracle
+                        .fail(format!("the process does not start: {why}"));
+                }
+                50
+            }
+        };
+        self.queue.push(self.now.after_ms(again), What::Boot);
+    }
+
+    /// What the disk has to say, read before any shard starts.
+    fn recover(&mut self) -> Result<(Opened, Box<Booted>), Halt> {
+        self.crash_in_boot = self.draw_crash_in_boot();
         let statics = Arc::new(StaticConfig::default());
-        let image = Image::new(statics);
-        let mut quorum = Some(Quorum::volatile(
-            image.clone(),
-            Rng::seeded(self.rng.next_u64()),
-        ));
+        let options = quorum::Options {
+            process: PROCESS,
+            snapshot_records: self.plan.snapshot_records,
+            ids: Ids {
+                first: 1,
+                stride: 2,
+            },
+        };
+        let mut boot = Quorum::boot(options, statics, Rng::seeded(self.rng.next_u64()));
+        let mut last = None;
+        let booted = loop {
+            match boot.next(last) {
+                quorum::Step::Op(op) => last = Some(self.boot_op(&op)?),
+                quorum::Step::Done(booted) => break booted,
+                quorum::Step::Failed(why) => return Err(Halt::Failed(why)),
+            }
+        };
         let opened = Opened {
             generation: self.oracle.life + 1,
             ..Opened::default()
         };
-        self.start_shards(shards, &image, &mut quorum, &opened);
+        Ok((opened, booted))
+    }
+
+    fn boot_op(&mut self, op: &DiskOp) -> Result<DiskResult, Halt> {
+        if let Some((ops, loss)) = &mut self.crash_in_boot {
+            if *ops == 0 {
+                return Err(Halt::Crash(*loss));
+            }
+            *ops -= 1;
+        }
+        Ok(self.disk.run(op))
+    }
+
+    /// What was answered as created is there.
+    fn check_topics(&mut self, image: &Image) {
+        let lost: Vec<String> = self
+            .oracle
+            .topics()
+            .filter(|(name, id)| image.topic_id(name) != Some(*id))
+            .map(|(name, id)| format!("topic {name} {id} is not there after a start"))
+            .collect();
+        for lost in lost {
+            self.oracle.fail(lost);
+        }
     }
 
     fn start_shards(
         &mut self,
         shards: usize,
         image: &Image,
-        quorum: &mut Option<Quorum>,
+        mut quorum: Option<Quorum>,
         opened: &Opened,
     ) {
         let incarnation = self.rng.uuid();
@@ -80,8 +144,8 @@ impl World {
                 self.plan.store.clone(),
                 opened.clone(),
                 Ids {
-                    first: 1,
-                    stride: 1,
+                    first: 2,
+                    stride: 2,
                 },
             );
             let quorum = if index == 0 { quorum.take() } else { None };

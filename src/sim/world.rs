@@ -3,11 +3,11 @@
 use super::clients::{Admin, Client, Consumer, Ctx, Input, Producer};
 use super::net::Net;
 use super::oracle::Oracle;
-use super::plan::{ConsumerPlan, Fault, Plan};
+use super::plan::{ConsumerPlan, Fault, Plan, pick};
 use super::process::Process;
 use super::queue::{Queue, What};
 use super::trace::{Trace, sum};
-use super::{Options, Report};
+use super::{Faults, Options, Report};
 use crate::batch::Codecs;
 use crate::log::faulty::{Disk, Loss};
 use crate::model::{ConnId, Instant, Rng, Uuid};
@@ -55,11 +55,26 @@ pub(super) struct World {
     /// A crash that waits for so many acknowledgements in all.
     crash_at_acks: Option<(u64, Loss, usize)>,
     acks: u64,
+    /// The start under way crashes after so many operations.
+    pub(super) crash_in_boot: Option<(u64, Loss)>,
+    crashes: Vec<Loss>,
     /// Shards of the next start.
     next_shards: usize,
     /// The end of a slow or full disk.
     fault_ends: Option<Instant>,
     lives: u64,
+}
+
+/// How a process may crash.
+fn crashes(faults: &Faults) -> Vec<Loss> {
+    let mut crashes = Vec::new();
+    if faults.has("power") {
+        crashes.extend([Loss::All, Loss::Some]);
+    }
+    if faults.has("kill") {
+        crashes.push(Loss::Killed);
+    }
+    crashes
 }
 
 impl World {
@@ -98,6 +113,8 @@ impl World {
             phase: Phase::Storm,
             next_fault: 0,
             crash_at_acks: None,
+            crash_in_boot: None,
+            crashes: crashes(&options.faults),
             acks: 0,
             next_shards: plan.shards,
             fault_ends: None,
@@ -240,6 +257,15 @@ impl World {
                 self.fault_lasts(for_ms);
             }
         }
+    }
+
+    /// Once in a while a start does not get to its end.
+    pub(super) fn draw_crash_in_boot(&mut self) -> Option<(u64, Loss)> {
+        if self.phase != Phase::Storm || self.crashes.is_empty() || !self.rng.one_in(4) {
+            return None;
+        }
+        let loss = pick(&mut self.rng, &self.crashes);
+        Some((self.rng.below(60), loss))
     }
 
     fn fault_lasts(&mut self, ms: u64) {

@@ -80,10 +80,13 @@ impl Admin {
             version,
             Some(index),
             |w, v| {
-                let configs = topic.configs.iter().map(|(name, value)| CreatableTopicConfig {
-                    name: (*name).into(),
-                    value: Some(value.as_str().into()),
-                });
+                let configs = topic
+                    .configs
+                    .iter()
+                    .map(|(name, value)| CreatableTopicConfig {
+                        name: (*name).into(),
+                        value: Some(value.as_str().into()),
+                    });
                 let topic = CreatableTopic {
                     name: topic.name.as_str().into(),
                     num_partitions: topic.partitions,

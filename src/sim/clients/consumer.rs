@@ -199,7 +199,9 @@ impl Consumer {
             told.push((item.at, item.offset));
             let (id, name) = match plan.version >= TOPIC_IDS_SINCE {
                 true => (
-                    self.view.topic(item.at.0).map_or(Default::default(), |t| t.id),
+                    self.view
+                        .topic(item.at.0)
+                        .map_or(Default::default(), |t| t.id),
                     String::new(),
                 ),
                 false => (Default::default(), self.view.name(item.at.0).to_string()),
@@ -275,7 +277,11 @@ impl Consumer {
                 session.id = response.session_id;
             }
             // Id 0: the broker keeps no session for us.
-            session.epoch = if session.id == 0 { 0 } else { session.epoch + 1 };
+            session.epoch = if session.id == 0 {
+                0
+            } else {
+                session.epoch + 1
+            };
         }
         for topic in &response.responses {
             for partition in &topic.partitions {

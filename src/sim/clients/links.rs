@@ -60,7 +60,11 @@ impl<T> Links<T> {
     /// Open connections, for the report of a hang.
     pub fn describe(&self) -> String {
         let link = |(shard, link): (&usize, &Link<T>)| {
-            let half = if link.half_closed { ", half-closed" } else { "" };
+            let half = if link.half_closed {
+                ", half-closed"
+            } else {
+                ""
+            };
             let (conn, calls) = (link.conn.0, link.calls.len());
             format!("connection {conn} to shard {shard}{half}: {calls} unanswered")
         };

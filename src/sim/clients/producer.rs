@@ -376,7 +376,12 @@ impl Producer {
         ctx.trace.event(
             ctx.now,
             "produced",
-            &[ctx.me as u64, batch, said.error_code as u64, said.base_offset as u64],
+            &[
+                ctx.me as u64,
+                batch,
+                said.error_code as u64,
+                said.base_offset as u64,
+            ],
         );
         match error {
             ErrorCode::None => {
