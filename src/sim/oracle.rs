@@ -61,7 +61,6 @@ struct Part {
     high_watermark: i64,
     /// Everything below was read in order by a reader that began after the storm.
     checked: i64,
-    deleted: bool,
 }
 
 #[derive(Default)]
@@ -139,16 +138,6 @@ impl Oracle {
 
     pub fn topics(&self) -> impl Iterator<Item = (&str, TopicId)> {
         self.topics.iter().map(|(name, id)| (name.as_str(), *id))
-    }
-
-    /// From now on nothing is expected of the topic's records.
-    pub fn topic_deleted(&mut self, id: TopicId) {
-        self.topics.retain(|_, known| *known != id);
-        for (tp, part) in &mut self.parts {
-            if tp.topic == id {
-                part.deleted = true;
-            }
-        }
     }
 
     // -- what clients are told
@@ -316,10 +305,6 @@ impl Oracle {
         part.opened.map(|opened| position.min(opened))
     }
 
-    pub fn is_deleted(&self, tp: TopicPartition) -> bool {
-        self.parts.get(&tp).is_some_and(|part| part.deleted)
-    }
-
     /// A reader that began after the storm has everything below.
     pub fn checked(&mut self, tp: TopicPartition, end: i64) {
         let part = self.parts.entry(tp).or_default();
@@ -434,7 +419,7 @@ impl Oracle {
         let mut missing = None;
         for (tp, part) in &self.parts {
             let end = part.known.values().map(|k| k.last + 1).max().unwrap_or(0);
-            if part.checked < end && !part.deleted {
+            if part.checked < end {
                 missing = Some(format!(
                     "{}: records up to {end} are known, only {} could be read",
                     name(*tp),

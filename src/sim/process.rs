@@ -295,7 +295,7 @@ impl World {
         let cost = self.rng.range(self.plan.turn_us.0, self.plan.turn_us.1);
         let done = self.now.after_us(cost);
         for (conn, chunk) in actions.sends {
-            self.to_send(conn, chunk, done);
+            self.queue_send(conn, chunk, done);
         }
         for conn in actions.closes {
             self.close(conn);

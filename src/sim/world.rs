@@ -420,12 +420,12 @@ impl World {
 
     fn arrive(&mut self, id: ConnId) {
         if let Some(item) = self.net.arrived(id) {
-            self.to_shard(id, item);
+            self.deliver(id, item);
         }
     }
 
     /// A frame, or the end of what the peer sends.
-    fn to_shard(&mut self, id: ConnId, item: Option<bytes::Bytes>) {
+    fn deliver(&mut self, id: ConnId, item: Option<bytes::Bytes>) {
         let Some(conn) = self.net.conns.get(&id) else {
             return;
         };
@@ -447,12 +447,12 @@ impl World {
         if !paused {
             let held: Vec<_> = conn.held.drain(..).collect();
             for item in held {
-                self.to_shard(id, item);
+                self.deliver(id, item);
             }
         }
     }
 
-    pub(super) fn to_send(&mut self, id: ConnId, chunk: Chunk, now: Instant) {
+    pub(super) fn queue_send(&mut self, id: ConnId, chunk: Chunk, now: Instant) {
         let Some(conn) = self.net.conns.get_mut(&id) else {
             return;
         };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Ctx;
-use crate::model::{ConnId, Instant};
+use crate::model::ConnId;
 use crate::sim::net::End;
 use crate::sim::trace::sum;
 use crate::wire::{ApiKey, Reader, RequestHeader, Writer, read_response_header};
@@ -12,7 +12,6 @@ struct Call<T> {
     correlation_id: i32,
     api: ApiKey,
     version: i16,
-    sent_at: Instant,
     tag: T,
 }
 
@@ -35,7 +34,6 @@ pub(super) struct Links<T> {
 pub(super) struct Answer<T> {
     pub tag: T,
     pub version: i16,
-    pub sent_at: Instant,
     bytes: Vec<u8>,
     api: ApiKey,
 }
@@ -133,7 +131,6 @@ impl<T> Links<T> {
                 correlation_id: self.next_correlation_id,
                 api,
                 version,
-                sent_at: ctx.now,
                 tag,
             });
         }
@@ -175,7 +172,6 @@ impl<T> Links<T> {
             answers.push(Answer {
                 tag: call.tag,
                 version: call.version,
-                sent_at: call.sent_at,
                 bytes,
                 api: call.api,
             });

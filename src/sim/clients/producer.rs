@@ -299,7 +299,6 @@ impl Producer {
                 acks,
                 timeout_ms,
                 topic_data: topics,
-                ..Default::default()
             };
             request.encode(w, v);
         }
