@@ -175,8 +175,7 @@ impl Store {
                 self.release_journal();
             }
             Then::EpochsWritten => log.epochs_writing = false,
-            Then::CutDone => self.cut_done(index),
-            Then::Closed => self.closed(index),
+            Then::EndFilesWritten => self.files_done(index),
         }
     }
 

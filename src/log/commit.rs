@@ -6,7 +6,7 @@ use super::op::{DiskError, DiskOp, DiskResult, OpId};
 use super::ops::{LogIndex, Task};
 use super::partition::{Fenced, Log, LogState, Way};
 use super::planted::{Bug, planted};
-use super::segment::{Phase, ceil, floor};
+use super::segment::{Phase, Segment, ceil, floor};
 use super::store::Store;
 use crate::model::{Instant, Now};
 
@@ -53,10 +53,17 @@ impl Store {
             return;
         };
         match log.state {
-            LogState::Ready | LogState::Cutting => {}
-            LogState::Loading | LogState::Closed | LogState::Fenced(_) => return,
+            LogState::Ready | LogState::Cutting if !log.is_deleting() => {}
+            LogState::Ready
+            | LogState::Cutting
+            | LogState::Loading
+            | LogState::Closed
+            | LogState::Fenced(_) => {
+                return self.end_step(index);
+            }
         }
         let threshold = u64::from(self.config.direct_threshold_bytes);
+        let draining = log.is_draining();
         let mut for_journal = log.start_pending;
         let mut i = log.segments.len();
         while i > 0 && log.segments[i - 1].phase != Phase::Closed {
@@ -65,10 +72,14 @@ impl Store {
         for i in i..log.segments.len() {
             let s = &mut log.segments[i];
             let pending = s.end - s.issued;
-            if pending == 0 || s.file.is_none() || ceil(s.end) > s.allocated {
+            if pending == 0 {
                 continue;
             }
-            if pending >= threshold || s.phase == Phase::Sealed || journal_unavailable {
+            if s.file.is_none() || ceil(s.end) > s.allocated {
+                // What follows it waits too: ways are given in order.
+                break;
+            }
+            if pending >= threshold || s.phase == Phase::Sealed || journal_unavailable || draining {
                 s.direct_to = s.end;
                 s.issued = s.end;
                 s.issued_next = s.next;
@@ -87,6 +98,7 @@ impl Store {
         self.pump_space(index);
         self.pump_reads(index);
         self.pump_chains(index);
+        self.end_step(index);
     }
 
     fn pump_writes(&mut self, index: LogIndex) {
@@ -94,7 +106,7 @@ impl Store {
             return;
         };
         let wants_flush = log.want_flush_to > log.flushed && !planted(Bug::SkipFlush);
-        let cutting = log.state == LogState::Cutting;
+        let draining = log.is_draining();
         for s in log
             .segments
             .iter_mut()
@@ -106,7 +118,7 @@ impl Store {
             }
             let direct = s.direct_to > s.staged;
             let mut to = s.direct_to.max(s.urge_to.min(s.issued));
-            if s.phase == Phase::Sealed || cutting {
+            if s.phase == Phase::Sealed || draining {
                 to = to.max(s.issued);
             } else if s.issued - s.staged >= u64::from(self.config.destage_bytes) {
                 to = to.max(floor(s.issued));
@@ -136,7 +148,7 @@ impl Store {
                 s.clear_padding();
             }
             let sync = s.phase == Phase::Sealed
-                || cutting
+                || draining
                 || s.urge_to > s.synced
                 || (direct && wants_flush);
             let file = s.file.as_ref().expect("checked above").id;
@@ -166,7 +178,7 @@ impl Store {
         let Some(log) = self.logs[index as usize].as_deref_mut() else {
             return;
         };
-        let cutting = log.state == LogState::Cutting;
+        let draining = log.is_draining();
         for s in log
             .segments
             .iter_mut()
@@ -176,7 +188,7 @@ impl Store {
             let due = s.synced < s.staged
                 && !s.flushing
                 && !s.writing
-                && (s.phase == Phase::Sealed || cutting || s.urge_to > s.synced);
+                && (s.phase == Phase::Sealed || draining || s.urge_to > s.synced);
             if due {
                 s.flushing = true;
                 let file = s.file.as_ref().expect("what is staged is in a file").id;
@@ -209,7 +221,8 @@ impl Store {
                     let Some(s) = log.segment_mut(e.base) else {
                         continue;
                     };
-                    if !s.flushing && !(s.writing && s.writing_sync) {
+                    let under_way = s.flushing || (s.writing && s.writing_sync);
+                    if !under_way {
                         s.flushing = true;
                         let file = s.file.as_ref().expect("what is staged is in a file").id;
                         let task = Task::SegmentFlush {
@@ -244,7 +257,9 @@ impl Store {
             .take_while(|s| s.phase != Phase::Closed)
         {
             let Some(file) = &s.file else { continue };
-            if s.allocating || s.phase == Phase::Closing {
+            // What is all in its file needs no space, and growing it would falsify the length of one that was closed before.
+            let sealed = s.phase == Phase::Sealed && s.staged == s.end;
+            if s.allocating || sealed || s.phase == Phase::Closing {
                 continue;
             }
             let step = s.allocated.clamp(min, max);
@@ -290,7 +305,7 @@ impl Store {
                 self.queue.pop_front();
                 continue;
             };
-            let ready = matches!(log.state, LogState::Ready | LogState::Cutting);
+            let ready = log.wants_mark() || (log.is_ready() && !log.is_deleting());
             let part = log.part().filter(|_| ready);
             let Some((kind, base, from, to)) = part else {
                 log.in_queue = false;
@@ -310,7 +325,7 @@ impl Store {
                 break;
             }
             size += more;
-            let first_offset = log.segment(base).map_or(log.appended, |s| s.issued_next);
+            let first_offset = log.part_offset(kind, base);
             sync |= log.want_flush_to > first_offset || log.start_pending || kind == PartKind::Mark;
             log.in_queue = false;
             self.queue.pop_front();
@@ -337,6 +352,7 @@ impl Store {
             flushed: self.journal.marks.flushed,
             live_from: self.journal.live_from(),
             shard: u32::from(self.journal.shard().0),
+            at: self.journal.at(),
         };
         let block = self.journal.spare(size);
         let logs = &self.logs;
@@ -350,7 +366,7 @@ impl Store {
                     leader_epoch: log.epochs.latest().map_or(-1, |e| e.epoch),
                     segment_base: p.base,
                     at: p.from,
-                    first_offset: log.segment(p.base).map_or(log.appended, |s| s.issued_next),
+                    first_offset: log.part_offset(p.kind, p.base),
                     flushed: log.flushed,
                     high_watermark: log.high_watermark,
                     log_start: log.start,
@@ -511,6 +527,10 @@ impl Store {
             for index in std::mem::take(&mut self.queue) {
                 if let Some(log) = self.logs[index as usize].as_deref_mut() {
                     log.in_queue = false;
+                    if log.wants_mark() {
+                        self.marked(index);
+                        continue;
+                    }
                     log.force_direct(self.journal.marks);
                     self.pump(index);
                 }
@@ -518,6 +538,9 @@ impl Store {
             return;
         }
         self.release_journal();
+        if self.journal.wants_release_frame() {
+            self.write_frame(Vec::new(), frame::HEADER_BYTES, true);
+        }
     }
 
     /// Gives back the oldest file if nothing needs it any more, and asks for it if the next one will be missed.
@@ -628,10 +651,7 @@ impl Log {
                 0,
             ));
         }
-        let pending = self
-            .segments
-            .back()
-            .filter(|s| s.issued < s.end && s.file.is_some() && ceil(s.end) <= s.allocated);
+        let pending = self.next_pending().filter(|s| s.phase == Phase::Active);
         match pending {
             Some(s) => Some((PartKind::Data, s.base, s.issued, s.end)),
             None if self.start_pending => Some((
@@ -641,6 +661,28 @@ impl Log {
                 0,
             )),
             None => None,
+        }
+    }
+
+    /// The segment with the oldest bytes that have no way yet, if it can take them.
+    fn next_pending(&self) -> Option<&Segment> {
+        let open = |s: &&Segment| s.phase != Phase::Closed;
+        let first = self
+            .segments
+            .iter()
+            .rev()
+            .take_while(open)
+            .filter(|s| s.issued < s.end)
+            .last();
+        first.filter(|s| s.file.is_some() && ceil(s.end) <= s.allocated)
+    }
+
+    fn part_offset(&self, kind: PartKind, base: i64) -> i64 {
+        match kind {
+            PartKind::Mark => self.mark_offset(),
+            PartKind::Data | PartKind::State => {
+                self.segment(base).map_or(self.appended, |s| s.issued_next)
+            }
         }
     }
 
@@ -663,16 +705,15 @@ impl Log {
     }
 
     fn force_direct(&mut self, marks: super::partition::Marks) {
-        let Some(s) = self.segments.back_mut() else {
+        let Some(base) = self.next_pending().map(|s| s.base) else {
             return;
         };
-        if s.file.is_none() || ceil(s.end) > s.allocated || s.issued == s.end {
+        let Some(s) = self.segment_mut(base) else {
             return;
-        }
+        };
         s.direct_to = s.end;
         s.issued = s.end;
         s.issued_next = s.next;
-        let base = s.base;
         self.assign(base, Way::Direct, marks);
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! header 64: magic u32 | crc32c u32 of [8..) | body bytes u32 | parts u32 | generation u64 | sequence u64
-//!            | flushed up to sequence u64 | live from sequence u64 | shard u32 | 0 u32 | 0 u64
+//!            | flushed up to sequence u64 | live from sequence u64 | shard u32 | 0 u32 | place in the file u64
 //! part   80: kind u8, 0 u24 | partition i32 | topic id 16 | leader epoch i32 | bytes u32 | segment base i64
 //!            | byte position u64 | first offset i64 | flushed end i64 | high watermark i64 | log start i64, then the bytes
 //! ```
@@ -28,6 +28,8 @@ pub(crate) struct FrameHeader {
     /// Frames before this one hold nothing that matters any more: they may be missing, and must not be read.
     pub live_from: u64,
     pub shard: u32,
+    /// Its own byte position in its file: a frame inside a record (someone's backup of a journal) is not one.
+    pub at: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +117,7 @@ impl<'a> FrameWriter<'a> {
         h[32..40].copy_from_slice(&header.flushed.to_le_bytes());
         h[40..48].copy_from_slice(&header.live_from.to_le_bytes());
         h[48..52].copy_from_slice(&header.shard.to_le_bytes());
+        h[56..64].copy_from_slice(&header.at.to_le_bytes());
         let crc = crc32c::crc32c(&self.bytes[8..]);
         self.bytes[4..8].copy_from_slice(&crc.to_le_bytes());
     }
@@ -154,6 +157,7 @@ pub(crate) fn decode(bytes: &Bytes) -> Option<Frame> {
             flushed: u64_at(h, 32),
             live_from: u64_at(h, 40),
             shard: u32_at(h, 48),
+            at: u64_at(h, 56),
         },
         parts: Vec::new(),
         file_bytes: end.next_multiple_of(BLOCK_BYTES),
@@ -214,6 +218,7 @@ mod tests {
             flushed: 15,
             live_from: 4,
             shard: 2,
+            at: 8192,
         };
         let part = PartHeader {
             kind: PartKind::Data,

@@ -57,6 +57,11 @@ impl Index {
         self.gap = self.gap.saturating_add(batch_bytes);
     }
 
+    /// A batch that has its entry was met again.
+    pub fn skip(&mut self, batch_bytes: u32) {
+        self.gap = self.gap.saturating_add(batch_bytes);
+    }
+
     /// Entries have strictly increasing timestamps.
     pub fn append_time(&mut self, (timestamp, last): (i64, u32)) {
         if self.times.last().is_none_or(|t| timestamp > t.timestamp) && timestamp >= 0 {

@@ -53,6 +53,9 @@ pub(crate) struct Journal {
     pub generation: u64,
     pub files: VecDeque<JournalFile>,
     free: Vec<FileId>,
+    /// Files that nothing needs any more, oldest first. Each may be overwritten once a frame that says so (this one or a
+    /// later) is flushed: boot would take what is missing in it for lost.
+    released: VecDeque<(FileId, u64)>,
     opening: Option<FileId>,
     /// File numbers on disk, `[0..files_known)` are in use or free or being opened.
     files_known: u32,
@@ -80,6 +83,7 @@ impl Journal {
             generation,
             files: VecDeque::new(),
             free: Vec::new(),
+            released: VecDeque::new(),
             opening: None,
             files_known: 0,
             next_number: 0,
@@ -98,7 +102,7 @@ impl Journal {
 
     /// No file is there or coming: small appends have to go straight to their segments.
     pub fn is_unavailable(&self) -> bool {
-        self.files.is_empty() && self.free.is_empty() && self.opening.is_none()
+        self.files.is_empty() && self.has_no_next()
     }
 
     /// Opens one more file if the spare ones are used up and the bound allows.
@@ -158,11 +162,12 @@ impl Journal {
 
     /// Bytes that a frame may still take: 0 when no file is there or the active one is full and may not be left yet.
     pub fn room(&mut self, config: &StoreConfig, ops: &mut Ops) -> usize {
-        let capacity = u64::from(config.journal_file_bytes);
+        // The last block is for a frame that gives older files back when there is no other room for it.
+        let capacity = u64::from(config.journal_file_bytes) - BLOCK_BYTES as u64;
         // A frame should not be squeezed into the last blocks of a file.
         let enough = (capacity / 8).max(BLOCK_BYTES as u64);
         if let Some(active) = self.files.back() {
-            let room = capacity - active.at;
+            let room = capacity.saturating_sub(active.at);
             if room >= enough || (self.free.is_empty() && room >= 2 * BLOCK_BYTES as u64) {
                 return room as usize;
             }
@@ -198,6 +203,11 @@ impl Journal {
         self.files
             .front()
             .map_or(self.sequence + 1, |f| f.first_sequence)
+    }
+
+    /// Where the next frame goes.
+    pub fn at(&self) -> u64 {
+        self.files.back().map_or(0, |f| f.at)
     }
 
     pub fn shard(&self) -> ShardIndex {
@@ -241,10 +251,30 @@ impl Journal {
         let done = self.in_flight.take().expect("a frame was in flight");
         self.marks.written = done.sequence;
         if done.sync {
-            self.marks.flushed = done.sequence;
+            self.flushed(done.sequence);
         }
         self.spare = self.writing.take().and_then(Block::recycle);
         done
+    }
+
+    /// Frames up to this one are flushed.
+    pub fn flushed(&mut self, sequence: u64) {
+        self.marks.flushed = self.marks.flushed.max(sequence);
+        while let Some((file, _)) = self
+            .released
+            .pop_front_if(|(_, said)| *said <= self.marks.flushed)
+        {
+            self.free.push(file);
+        }
+    }
+
+    /// No file is free, and one would be if a frame told that it is given back: whether that frame is still to be written.
+    pub fn wants_release_frame(&mut self) -> bool {
+        let Some((_, said)) = self.released.front() else {
+            return false;
+        };
+        self.want_flush |= *said <= self.sequence;
+        *said > self.sequence
     }
 
     /// Someone waits for this frame to be flushed.
@@ -275,12 +305,16 @@ impl Journal {
 
     /// The next full file finds no successor: the oldest is needed back.
     pub fn is_squeezed(&self) -> bool {
-        self.free.is_empty() && self.opening.is_none() && self.files.len() > 1
+        self.has_no_next() && self.files.len() > 1
     }
 
     /// One file, full, and no second to be had.
     pub fn is_stuck(&self) -> bool {
-        self.free.is_empty() && self.opening.is_none() && self.files.len() <= 1
+        self.has_no_next() && self.files.len() <= 1
+    }
+
+    fn has_no_next(&self) -> bool {
+        self.free.is_empty() && self.released.is_empty() && self.opening.is_none()
     }
 
     /// The oldest file, if it is not the active one.
@@ -294,7 +328,12 @@ impl Journal {
 
     pub fn release_oldest(&mut self) {
         let file = self.files.pop_front().expect("there is an oldest").file;
-        self.free.push(file);
+        self.released.push_back((file, self.sequence + 1));
+    }
+
+    /// Nothing of it is in flight.
+    pub fn is_still(&self) -> bool {
+        self.in_flight.is_none() && !self.flushing && self.opening.is_none()
     }
 
     pub fn all_files(&self) -> impl Iterator<Item = FileId> {
@@ -302,6 +341,8 @@ impl Journal {
             .iter()
             .map(|f| f.file)
             .chain(self.free.iter().copied())
+            .chain(self.released.iter().map(|(file, _)| *file))
+            .chain(self.opening)
     }
 
     /// Notes what the active file is needed for; `entry` is the log's last known place in a file.

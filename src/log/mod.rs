@@ -8,9 +8,11 @@ pub mod planted;
 
 mod chain;
 mod commit;
-mod cut;
+mod ending;
 mod epochs;
+mod finish;
 mod frame;
+mod generation;
 mod index;
 mod journal;
 mod load;
@@ -21,10 +23,13 @@ mod pool;
 mod producers;
 mod read;
 pub mod recover;
+mod scan;
 mod segment;
 mod store;
 mod tick;
 
+#[cfg(test)]
+mod crash_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -32,12 +37,15 @@ mod tests;
 
 pub use block::{Block, MemSpan};
 pub use config::{Config, StoreConfig};
+pub use ending::{Stopped, StoppedLog};
 pub use epochs::{EpochStart, LeaderEpochs};
+pub use finish::Finish;
+pub use generation::Known;
 pub use op::{DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, FileRef, OpId, Span};
 pub use ops::Ids;
 pub use partition::{AppendAs, AppendError, Appended, Fenced, Log, LogState};
 pub use pending::TimePlan;
 pub use producers::{BatchMeta, Producer, ProducerStates};
 pub use read::ReadPlan;
-pub use recover::Opened;
+pub use recover::{Opened, Replay, Step};
 pub use store::Store;

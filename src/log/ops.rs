@@ -65,10 +65,32 @@ pub(crate) enum Task {
     Load {
         log: LogIndex,
     },
-    /// The clean stop's own files.
-    Stop,
+    /// The end of a log: its directory is looked at, or moved away.
+    End {
+        log: LogIndex,
+    },
     /// Nothing waits for it; a failure leaves a file too many.
     Loose,
+}
+
+impl Task {
+    pub fn log(&self) -> Option<LogIndex> {
+        match self {
+            Task::SegmentAllocate { log, .. }
+            | Task::SegmentWrite { log, .. }
+            | Task::SegmentFlush { log, .. }
+            | Task::Chain { log }
+            | Task::ReadOpen { log, .. }
+            | Task::Read { log, .. }
+            | Task::Load { log }
+            | Task::End { log } => Some(*log),
+            Task::JournalOpen
+            | Task::JournalClear
+            | Task::JournalWrite
+            | Task::JournalFlush { .. }
+            | Task::Loose => None,
+        }
+    }
 }
 
 /// Operations that follow one another, and what the last one means.
@@ -80,11 +102,16 @@ pub(crate) struct Chain {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Then {
-    SegmentOpened { base: i64, file: FileId },
-    SegmentClosed { base: i64 },
+    SegmentOpened {
+        base: i64,
+        file: FileId,
+    },
+    SegmentClosed {
+        base: i64,
+    },
     EpochsWritten,
-    CutDone,
-    Closed,
+    /// The files of a log that ends are as Kafka leaves them.
+    EndFilesWritten,
 }
 
 #[derive(Debug)]
@@ -94,6 +121,8 @@ pub(crate) struct Ops {
     next_file: u64,
     queue: Vec<(OpId, DiskOp)>,
     tasks: FxHashMap<OpId, Task>,
+    /// Operations in flight, by log; logs with none are not in it.
+    of_log: FxHashMap<LogIndex, u32>,
 }
 
 impl Ops {
@@ -104,12 +133,16 @@ impl Ops {
             next_file: ids.first,
             queue: Vec::new(),
             tasks: FxHashMap::default(),
+            of_log: FxHashMap::default(),
         }
     }
 
     pub fn issue(&mut self, task: Task, op: DiskOp) -> OpId {
         let id = OpId(self.next_op);
         self.next_op += self.ids.stride;
+        if let Some(log) = task.log() {
+            *self.of_log.entry(log).or_default() += 1;
+        }
         self.tasks.insert(id, task);
         self.queue.push((id, op));
         id
@@ -123,7 +156,21 @@ impl Ops {
 
     /// What the operation was for; `None`: not ours.
     pub fn finish(&mut self, op: OpId) -> Option<Task> {
-        self.tasks.remove(&op)
+        let task = self.tasks.remove(&op)?;
+        if let Some(log) = task.log()
+            && let Some(count) = self.of_log.get_mut(&log)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.of_log.remove(&log);
+            }
+        }
+        Some(task)
+    }
+
+    /// Nothing of this log is in flight.
+    pub fn is_quiet(&self, log: LogIndex) -> bool {
+        !self.of_log.contains_key(&log)
     }
 
     pub fn in_flight(&self) -> usize {

@@ -31,7 +31,7 @@ pub enum LogState {
     Ready,
     /// Its end is being cut; appends are refused with a retriable error until the cut is durable.
     Cutting,
-    /// No operation of it is in flight any more and its past in the journal is ended: another shard may open it.
+    /// It is given up and cannot be read.
     Closed,
     Fenced(Fenced),
 }
@@ -101,7 +101,12 @@ pub struct Log {
     /// The log start is only in this journal file so far.
     pub(crate) start_in: Option<u64>,
     pub(crate) start_pending: bool,
-    pub(crate) cut: Option<super::cut::Cut>,
+    pub(crate) ending: Option<super::ending::Ending>,
+    pub(crate) loading: Option<Box<super::load::Loading>>,
+    /// `producers` tells of everything below this offset (while loading).
+    pub(crate) producers_at: i64,
+    /// Something was written since the log was opened: a clean stop has side files to write.
+    pub(crate) written_to: bool,
     pub(crate) located: Located,
     pub(crate) in_fresh: bool,
     pub(crate) in_queue: bool,
@@ -174,7 +179,10 @@ impl Log {
             journal_entry: None,
             start_in: None,
             start_pending: false,
-            cut: None,
+            ending: None,
+            loading: None,
+            producers_at: 0,
+            written_to: false,
             located: Located::default(),
             in_fresh: false,
             in_queue: false,
@@ -478,6 +486,7 @@ impl Log {
         }
         self.unwritten_bytes += e.bytes;
         self.appended = last_offset + 1;
+        self.written_to = true;
         if needs_flush {
             self.want_flush_to = self.appended;
         }
@@ -526,6 +535,9 @@ impl Log {
             self.start,
             self.appended
         );
+        if self.loading.is_some() || self.state == LogState::Loading {
+            return;
+        }
         let mut next = None;
         for s in &self.segments {
             assert!(
@@ -538,9 +550,9 @@ impl Log {
                 s.synced <= s.staged && s.staged <= s.issued && s.issued <= s.end,
                 "{name}: order of {s:?}"
             );
+            let writes = s.phase == super::segment::Phase::Active || s.staged < s.end;
             assert!(
-                s.phase == super::segment::Phase::Closed
-                    || s.memory_start() <= super::segment::floor(s.staged),
+                !writes || s.memory_start() <= super::segment::floor(s.staged),
                 "{name}: the tail covers what the next write takes"
             );
         }

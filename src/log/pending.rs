@@ -1,7 +1,7 @@
 //! What the shard calls and the store does not do yet; every item goes as its real one comes.
 
-use super::{Config, DiskOp, OpId, Store};
-use crate::model::{Now, TopicPartition};
+use super::{Config, Store};
+use crate::model::TopicPartition;
 
 #[derive(Debug)]
 pub enum TimePlan {
@@ -21,11 +21,5 @@ impl Store {
     }
     pub fn offset_for_timestamp(&mut self, _tp: TopicPartition, _ts: i64, _end: i64) -> TimePlan {
         TimePlan::NotFound
-    }
-    pub fn delete(&mut self, _tp: TopicPartition, _now: Now) {}
-    pub fn close(&mut self, _tp: TopicPartition, _now: Now) {}
-    pub fn stop(&mut self, _now: Now, _out: &mut Vec<(OpId, DiskOp)>) {}
-    pub fn is_stopped(&self) -> bool {
-        true
     }
 }

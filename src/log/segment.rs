@@ -65,6 +65,9 @@ pub(crate) struct Segment {
     pub read_opening: bool,
     tail: VecDeque<TailBlock>,
     pub index: Index,
+    /// `index` (and what is said of timestamps) is to be read from disk before it tells anything.
+    pub index_on_disk: bool,
+    pub index_reading: bool,
     pub first_timestamp: Option<i64>,
     /// -1: no batch has one.
     pub max_timestamp: i64,
@@ -110,6 +113,8 @@ impl Segment {
             read_opening: false,
             tail: VecDeque::new(),
             index: Index::default(),
+            index_on_disk: false,
+            index_reading: false,
             first_timestamp: None,
             max_timestamp: -1,
             max_timestamp_offset: -1,
@@ -119,6 +124,22 @@ impl Segment {
             snapshot: None,
             block_bytes: BLOCK_BYTES,
             block_born: Instant(0),
+        }
+    }
+
+    /// A closed one of an earlier run; its index is on disk.
+    pub fn closed(base: i64, next: i64, bytes: u64, now: WallMs) -> Segment {
+        Segment {
+            next,
+            phase: Phase::Closed,
+            end: bytes,
+            issued: bytes,
+            issued_next: next,
+            staged: bytes,
+            synced: bytes,
+            allocated: bytes,
+            index_on_disk: true,
+            ..Segment::new(base, now)
         }
     }
 

@@ -1,11 +1,12 @@
 //! [`Store`]: all logs of one shard in one log dir, and their journal.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
 use super::config::{Config, StoreConfig};
+use super::ending::{Stopped, StoppedLog};
 use super::journal::Journal;
 use super::op::{DiskError, DiskOp, DiskResult, FileRef, OpId};
 use super::ops::{Ids, LogIndex, Ops, Task};
@@ -43,6 +44,18 @@ pub struct Store {
     pub(super) full_blocks: VecDeque<(LogIndex, i64)>,
     /// Files to close as soon as no planned send holds them.
     pub(super) doomed: Vec<Rc<FileRef>>,
+    /// Logs whose mark is to be written or flushed.
+    pub(super) marking: Vec<LogIndex>,
+    /// Logs that wait for one that ends to leave their directory, with their leader epochs.
+    pub(super) waiting_open: Vec<(LogIndex, i32)>,
+    /// Logs to look at again: another's directory is in their way.
+    pub(super) load_again: Vec<(Instant, LogIndex)>,
+    /// Directories of deleted logs, and when they go.
+    pub(super) deletions: BTreeSet<(Instant, String)>,
+    /// Logs given up since boot, as they were left.
+    pub(super) given_up: BTreeMap<TopicPartition, StoppedLog>,
+    pub(super) stopped: Option<Stopped>,
+    pub(super) files_closed: bool,
     pub(super) failed: Option<String>,
     /// Closed segments whose file is open, in the order of opening.
     pub(super) opened_for_reading: VecDeque<(LogIndex, i64)>,
@@ -77,6 +90,13 @@ impl Store {
             destages: 0,
             full_blocks: VecDeque::new(),
             doomed: Vec::new(),
+            marking: Vec::new(),
+            waiting_open: Vec::new(),
+            load_again: Vec::new(),
+            deletions: BTreeSet::new(),
+            given_up: BTreeMap::new(),
+            stopped: None,
+            files_closed: false,
             failed: None,
             opened_for_reading: VecDeque::new(),
             unwritten: 0,
@@ -100,7 +120,7 @@ impl Store {
     ) {
         self.now = now;
         let index = self.add(tp, topic, config);
-        self.start_loading(index, leader_epoch);
+        self.load_when_free(index, leader_epoch);
     }
 
     pub(super) fn add(&mut self, tp: TopicPartition, topic: &str, config: Config) -> LogIndex {
@@ -116,7 +136,9 @@ impl Store {
 
     pub(super) fn remove(&mut self, index: LogIndex) {
         if let Some(mut log) = self.logs[index as usize].take() {
-            self.by_tp.remove(&log.tp);
+            if self.by_tp.get(&log.tp) == Some(&index) {
+                self.by_tp.remove(&log.tp);
+            }
             self.unwritten -= log.unwritten_bytes;
             for segment in &mut log.segments {
                 segment.drop_tail(&mut self.pool);
@@ -136,7 +158,15 @@ impl Store {
 
     /// In the order in which they were created or opened.
     pub fn logs(&self) -> impl Iterator<Item = &Log> {
-        self.logs.iter().filter_map(|l| l.as_deref())
+        self.logs
+            .iter()
+            .filter_map(|l| l.as_deref())
+            .filter(|log| log.ending.is_none())
+    }
+
+    /// The log is no longer found by its name.
+    pub(super) fn unname(&mut self, tp: TopicPartition) -> Option<LogIndex> {
+        self.by_tp.remove(&tp)
     }
 
     pub(super) fn index_of(&self, tp: TopicPartition) -> Option<LogIndex> {
@@ -315,7 +345,9 @@ impl Store {
         for index in self.progress.drain(..) {
             if let Some(log) = self.logs[index as usize].as_deref_mut() {
                 log.in_progress = false;
-                named.push(log.tp);
+                if log.ending.is_none() {
+                    named.push(log.tp);
+                }
             }
         }
         named
@@ -368,6 +400,7 @@ impl Store {
             self.fence(index, Fenced::Io(why.clone()));
         }
         self.failed = Some(why);
+        self.look_at_marks();
     }
 
     // -- completions
@@ -384,7 +417,11 @@ impl Store {
             return false;
         };
         self.now = now;
+        let log = task.log();
         self.complete(task, result);
+        if let Some(index) = log {
+            self.end_step(index);
+        }
         self.ops.hand_over(out);
         true
     }
@@ -425,7 +462,7 @@ impl Store {
             Task::ReadOpen { log, base, file } => self.read_opened(log, base, file, result),
             Task::Read { log, interval } => self.interval_read(log, interval, result),
             Task::Load { log } => self.load_step_done(log, result),
-            Task::Stop => self.stop_step_done(result),
+            Task::End { log } => self.end_step_done(log, result),
             Task::Loose => {
                 if let Err(e) = result {
                     tracing::warn!(error = %e, "a file could not be removed or closed");
@@ -461,9 +498,10 @@ impl Store {
         }
         if done.sync {
             self.advance_unflushed();
+            self.look_at_marks();
         }
         if planted(Bug::SkipFlush) {
-            self.journal.marks.flushed = self.journal.marks.written;
+            self.journal.flushed(self.journal.marks.written);
         }
     }
 
@@ -474,8 +512,9 @@ impl Store {
         } else {
             sequence
         };
-        self.journal.marks.flushed = self.journal.marks.flushed.max(sequence);
+        self.journal.flushed(sequence);
         self.advance_unflushed();
+        self.look_at_marks();
     }
 
     fn advance_unflushed(&mut self) {
@@ -503,7 +542,7 @@ impl Store {
     /// Walks all invariants.
     pub fn check(&self) {
         let mut unwritten = 0;
-        for log in self.logs() {
+        for log in self.logs.iter().filter_map(|l| l.as_deref()) {
             log.check();
             unwritten += log.unwritten_bytes;
         }

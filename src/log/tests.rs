@@ -407,7 +407,7 @@ fn journal_files_are_given_back_when_their_logs_are_in_segments() {
         .disk
         .paths()
         .into_iter()
-        .filter(|p| p.starts_with("journal"))
+        .filter(|p| p.starts_with("journal-0"))
         .collect();
     assert_eq!(journal, ["journal-0-0", "journal-0-1"]);
 }

@@ -42,6 +42,15 @@ impl Store {
                 self.pump(index);
             }
         }
+        let again = std::mem::take(&mut self.load_again);
+        for (due, index) in again {
+            if due <= now.mono {
+                self.load_again_now(index);
+            } else {
+                self.load_again.push((due, index));
+            }
+        }
+        self.remove_deleted();
         self.journal.flush_if_wanted(&mut self.ops);
         self.close_doomed();
         self.ops.hand_over(out);
@@ -56,10 +65,18 @@ impl Store {
             .min();
         let flush = self.flush_due.first().map(|(at, _)| *at);
         let doomed = (!self.doomed.is_empty()).then(|| self.now.mono.after_ms(1000));
-        [full, flush, doomed, self.journal.refused_until]
-            .into_iter()
-            .flatten()
-            .min()
+        let again = self.load_again.iter().map(|(due, _)| *due).min();
+        [
+            full,
+            flush,
+            doomed,
+            again,
+            self.next_deletion(),
+            self.journal.refused_until,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Closes files that nothing planned for sending holds any more.

@@ -3,7 +3,8 @@
 use crate::batch::{Builder, CheckedBatch};
 use crate::log::faulty::{Completion, Disk};
 use crate::log::{
-    AppendAs, AppendError, Appended, Config, Ids, LogState, Opened, ReadPlan, Store, StoreConfig,
+    AppendAs, AppendError, Appended, Config, Ids, LogState, Opened, ReadPlan, Replay, Step, Store,
+    StoreConfig,
 };
 use crate::model::{Instant, Now, ShardIndex, TopicPartition, Uuid};
 
@@ -51,6 +52,19 @@ impl Batch {
     }
 }
 
+/// Boot's replay, undisturbed.
+pub(crate) fn replay(disk: &mut Disk, shards: u16) -> Opened {
+    let mut replay = Replay::new(shards);
+    let mut last = None;
+    loop {
+        match replay.next(last.take()) {
+            Step::Op(op) => last = Some(disk.run(&op)),
+            Step::Done(opened) => return *opened,
+            Step::Failed(why) => panic!("{why}"),
+        }
+    }
+}
+
 pub(crate) struct Rig {
     pub disk: Disk,
     pub store: Store,
@@ -60,14 +74,9 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub fn new(seed: u64, config: StoreConfig) -> Rig {
-        Rig::on(
-            Disk::new(seed),
-            config,
-            Opened {
-                generation: 1,
-                ..Opened::default()
-            },
-        )
+        let mut disk = Disk::new(seed);
+        let opened = replay(&mut disk, 1);
+        Rig::on(disk, config, opened)
     }
 
     pub fn on(disk: Disk, config: StoreConfig, opened: Opened) -> Rig {

@@ -1,0 +1,245 @@
+//! The laws of recovery: whatever is lost, and however often, nothing that was promised is.
+
+use super::testing::{Rig, World, batch, replay, tp};
+use super::*;
+
+fn small() -> StoreConfig {
+    StoreConfig {
+        journal_file_bytes: 32 * 1024,
+        journal_files_max: 2,
+        direct_threshold_bytes: 8 * 1024,
+        destage_bytes: 16 * 1024,
+        allocate_bytes_min: 8 * 1024,
+        allocate_bytes_max: 32 * 1024,
+        ..StoreConfig::default()
+    }
+}
+
+fn config() -> Config {
+    Config {
+        segment_bytes: 40_000,
+        index_interval_bytes: 1024,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn a_crash_at_any_point_loses_nothing_that_was_promised() {
+    for seed in 0..150 {
+        let mut world = World::new(seed, 4, small(), config());
+        for _ in 0..5 {
+            for _ in 0..world.disk.rng.range(20, 400) {
+                world.step();
+            }
+            world.crash();
+        }
+        world.settle();
+        for log in &world.logs {
+            assert!(log.checked, "seed {seed}: every log is open in the end");
+        }
+    }
+}
+
+#[test]
+fn clean_stops_and_crashes_may_follow_each_other_in_any_order() {
+    for seed in 0..150 {
+        let mut world = World::new(seed, 3, small(), config());
+        for _ in 0..6 {
+            for _ in 0..world.disk.rng.range(20, 300) {
+                world.step();
+            }
+            if world.disk.rng.one_in(3) {
+                world.crash();
+            } else if world.stop(true) {
+                world.boot();
+            }
+        }
+        world.settle();
+        assert!(world.logs.iter().all(|log| log.checked), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_clean_stop_leaves_exact_files_and_the_next_start_trusts_them() {
+    let mut world = World::new(1, 3, small(), config());
+    world.settle();
+    for i in 0..300 {
+        world.append(i % 3, i % 2 == 0);
+        world.step();
+    }
+    assert!(world.stop(false));
+    for (partition, log) in world.logs.iter().enumerate() {
+        let mut held = Vec::new();
+        for path in world.disk.paths() {
+            if path.starts_with(&format!("t-{partition}/")) && path.ends_with(".log") {
+                held.extend(world.disk.file(&path).unwrap());
+            }
+        }
+        assert!(held == log.bytes(), "log {partition}");
+        let snapshot = format!("t-{partition}/{:020}.snapshot", log.end());
+        assert!(world.disk.file(&snapshot).is_some(), "{snapshot}");
+    }
+    let ends: Vec<i64> = world.logs.iter().map(|log| log.end()).collect();
+    let text = |name: &str| String::from_utf8(world.disk.file(name).unwrap()).unwrap();
+    assert_eq!(
+        text(".kafka_cleanshutdown"),
+        "{\"version\":0,\"brokerEpoch\":7}"
+    );
+    assert_eq!(
+        text("recovery-point-offset-checkpoint"),
+        format!("0\n3\nt 0 {}\nt 1 {}\nt 2 {}\n", ends[0], ends[1], ends[2])
+    );
+    assert_eq!(text("log-start-offset-checkpoint"), "0\n0\n");
+    world.boot();
+    assert!(world.opened.clean);
+    assert!(world.disk.file(".kafka_cleanshutdown").is_none());
+    world.settle();
+    assert!(world.logs.iter().all(|log| log.checked));
+}
+
+#[test]
+fn logs_find_a_home_whatever_the_shard_count() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, 5, small(), config());
+        let mut counts = Vec::new();
+        for _ in 0..8 {
+            counts.push(world.stores.len());
+            world.settle();
+            for i in 0..25 {
+                world.append(i % 5, true);
+            }
+            world.settle();
+            assert!(
+                world.logs.iter().all(|log| log.flushed == log.end()),
+                "{:?}",
+                world.stores[0]
+            );
+            world.crash();
+        }
+        counts.dedup();
+        assert!(counts.len() > 1, "seed {seed}: the count changed");
+        let journals = world
+            .disk
+            .paths()
+            .iter()
+            .filter(|p| p.starts_with("journal-") && *p != "journal-generation")
+            .filter(|p| {
+                let shard: usize = p.split('-').nth(1).unwrap().parse().unwrap();
+                shard >= world.stores.len()
+            })
+            .count();
+        assert_eq!(journals, 0, "journals of shards that are no more are gone");
+    }
+}
+
+fn boot(rig: Rig, config: &Config, logs: i32) -> (Rig, Opened) {
+    let mut disk = rig.disk;
+    let opened = replay(&mut disk, 1);
+    let mut rig = Rig::on(disk, small(), opened.clone());
+    rig.leader_epoch = 2;
+    for partition in 0..logs {
+        rig.open(partition, config);
+    }
+    rig.settle();
+    (rig, opened)
+}
+
+#[test]
+fn a_log_that_ends_below_what_was_flushed_is_fenced_and_not_cut() {
+    let mut rig = Rig::ready(1, small(), 2, &Config::default());
+    // Straight to the segment, flushed; then a frame that knows so.
+    rig.append(0, &batch(2, 20_000, 1), true).unwrap();
+    rig.settle();
+    rig.append(0, &batch(1, 100, 2), true).unwrap();
+    rig.append(1, &batch(1, 100, 2), true).unwrap();
+    rig.settle();
+    rig.disk.crash(faulty::Loss::All);
+    let path = "t-0/00000000000000000000.log";
+    let mut bytes = rig.disk.file(path).unwrap();
+    bytes[5_000] ^= 1;
+    rig.disk.set_file(path, bytes.clone());
+    let (rig, opened) = boot(rig, &Config::default(), 2);
+    assert!(opened.breaks.is_empty());
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!(
+        log.state(),
+        &LogState::Fenced(Fenced::Loss { from: 0, to: 2 })
+    );
+    assert_eq!(
+        rig.disk.file(path).unwrap()[..20_000],
+        bytes[..20_000],
+        "nothing is cut"
+    );
+    let log = rig.store.log(tp(1)).unwrap();
+    assert_eq!((log.is_ready(), log.appended()), (true, 1));
+}
+
+#[test]
+fn a_break_in_the_journal_is_reported() {
+    let mut rig = Rig::ready(2, small(), 2, &Config::default());
+    for _ in 0..3 {
+        rig.append(0, &batch(1, 100, 1), true).unwrap();
+        rig.append(1, &batch(1, 100, 1), true).unwrap();
+        rig.settle();
+    }
+    rig.disk.crash(faulty::Loss::All);
+    let mut bytes = rig.disk.file("journal-0-0").unwrap();
+    bytes[4096 + 200] ^= 1;
+    rig.disk.set_file("journal-0-0", bytes);
+    let (rig, opened) = boot(rig, &Config::default(), 2);
+    assert_eq!(opened.breaks, [(crate::model::ShardIndex(0), 2, 2)]);
+    for partition in 0..2 {
+        let log = rig.store.log(tp(partition)).unwrap();
+        assert_eq!(
+            log.state(),
+            &LogState::Fenced(Fenced::Loss { from: 1, to: 2 }),
+            "the third frame knew that two were flushed"
+        );
+    }
+}
+
+#[test]
+fn a_deleted_log_is_gone_and_its_name_can_be_used_again() {
+    let mut rig = Rig::ready(3, small(), 1, &Config::default());
+    rig.append(0, &batch(1, 100, 1), true).unwrap();
+    rig.settle();
+    rig.store.delete(tp(0), rig.now);
+    let again = crate::model::TopicPartition {
+        topic: crate::model::Uuid([9; 16]),
+        partition: 0,
+    };
+    rig.store.open(again, "t", Config::default(), 1, rig.now);
+    rig.settle();
+    assert!(rig.store.log(tp(0)).is_none());
+    let log = rig.store.log(again).unwrap();
+    assert_eq!((log.is_ready(), log.appended()), (true, 0));
+    let moved = "t-0.07070707070707070707070707070707-delete/partition.metadata";
+    assert!(rig.disk.file(moved).is_some());
+    rig.pass_ms(60_000);
+    rig.settle();
+    assert!(rig.disk.file(moved).is_none());
+    assert!(rig.disk.file("t-0/partition.metadata").is_some());
+}
+
+#[test]
+fn a_log_that_was_given_up_comes_back_as_it_was() {
+    let mut rig = Rig::ready(4, small(), 1, &Config::default());
+    let b = batch(2, 300, 1);
+    rig.append(0, &b, true).unwrap();
+    rig.settle();
+    rig.store.close(tp(0), rig.now);
+    rig.leader_epoch = 2;
+    rig.open(0, &Config::default());
+    assert!(!rig.store.log(tp(0)).unwrap().is_ready());
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!((log.is_ready(), log.appended()), (true, 2));
+    rig.append(0, &b, true).unwrap();
+    rig.settle();
+    rig.disk.crash(faulty::Loss::All);
+    let (mut rig, _) = boot(rig, &Config::default(), 1);
+    assert_eq!(
+        rig.read_from(0, 0, 4, 1 << 20),
+        [b.stamped(0, 1), b.stamped(2, 2)].concat()
+    );
+}

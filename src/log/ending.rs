@@ -1,0 +1,437 @@
+//! How logs end: given up, deleted, or stopped with the process.
+//!
+//! A log that ends is no longer found by its name. What it has in memory goes to its segments and is flushed; then its
+//! files are made Kafka's (given up, stopped); then its past in the journal is ended by a mark (given up, deleted), so
+//! that boot never takes what follows for a continuation. A crash at any point before the mark is flushed leaves the log
+//! as it was; after it, the segments alone tell.
+
+use std::collections::VecDeque;
+
+use super::generation::Known;
+use super::op::{DiskDone, DiskOp, DiskResult, OpId};
+use super::ops::{Chain, LogIndex, Task, Then, parse_partition_metadata};
+use super::partition::{Log, LogState};
+use super::segment::Phase;
+use super::store::Store;
+use crate::model::{Instant, Now, ShardIndex, TopicPartition};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    Close,
+    Delete,
+    /// The whole store stops: no mark, for no frame of this generation is read again.
+    Stop,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// What is in memory goes to the segments, and what is under way comes to its end.
+    Settle,
+    /// Exact lengths and side files are written.
+    Files,
+    /// The next frame takes a mark.
+    Mark,
+    /// The frame with the mark is not flushed yet.
+    Marked(u64),
+    /// Deleted: whose directory is it?
+    Look,
+    /// Deleted: the directory is renamed.
+    Rename,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    pub how: How,
+    step: Step,
+}
+
+/// A log of a stopped store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoppedLog {
+    pub tp: TopicPartition,
+    /// The directory's name: `<topic>-<partition>`.
+    pub dir: String,
+    /// Base offset of the first segment.
+    pub first: i64,
+    pub known: Known,
+}
+
+/// What a store leaves; for [`super::Finish`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stopped {
+    pub shard: ShardIndex,
+    /// Every log is flushed, and its files are exact.
+    pub clean: bool,
+    pub logs: Vec<StoppedLog>,
+}
+
+impl Store {
+    /// Gives the log up: flushed, its files as Kafka leaves them, its past in the journal ended.
+    pub fn close(&mut self, tp: TopicPartition, now: Now) {
+        self.now = now;
+        self.end(tp, How::Close);
+    }
+
+    /// Deletes the log and its directory. Data of it that is not written yet never is.
+    pub fn delete(&mut self, tp: TopicPartition, now: Now) {
+        self.now = now;
+        self.end(tp, How::Delete);
+    }
+
+    /// Ends every log for a clean stop. To be called again every turn until [`Store::is_stopped`].
+    pub fn stop(&mut self, now: Now, out: &mut Vec<(OpId, DiskOp)>) {
+        self.now = now;
+        if self.stopped.is_none() {
+            self.stopped = Some(Stopped {
+                shard: self.journal.shard(),
+                clean: true,
+                logs: Vec::new(),
+            });
+            let open: Vec<TopicPartition> = self.logs().map(|log| log.tp).collect();
+            for tp in open {
+                self.end(tp, How::Stop);
+            }
+        }
+        if self.logs.iter().all(Option::is_none) && !self.files_closed && self.journal.is_still() {
+            self.files_closed = true;
+            for (_, path) in std::mem::take(&mut self.deletions) {
+                self.ops.issue(Task::Loose, DiskOp::Remove { path });
+            }
+            let files: Vec<_> = self.journal.all_files().collect();
+            for file in files {
+                self.ops.issue(Task::Loose, DiskOp::Close { file });
+            }
+            for file in std::mem::take(&mut self.doomed) {
+                self.ops.issue(Task::Loose, DiskOp::Close { file: file.id });
+            }
+        }
+        self.ops.hand_over(out);
+    }
+
+    /// Nothing of this store is under way any more.
+    pub fn is_stopped(&self) -> bool {
+        self.files_closed && self.ops.in_flight() == 0
+    }
+
+    /// What the store leaves, once it is stopped.
+    pub fn stopped(&self) -> Option<&Stopped> {
+        self.stopped.as_ref().filter(|_| self.is_stopped())
+    }
+
+    fn end(&mut self, tp: TopicPartition, how: How) {
+        let Some(index) = self.unname(tp) else {
+            return;
+        };
+        let log = self.logs[index as usize]
+            .as_deref_mut()
+            .expect("named logs exist");
+        log.ending = Some(Ending {
+            how,
+            step: Step::Settle,
+        });
+        log.start_pending = false;
+        log.located.wanted.clear();
+        self.touch(index);
+    }
+
+    /// Takes the next step if nothing is in its way.
+    pub(super) fn end_step(&mut self, index: LogIndex) {
+        let flushed = self.journal.marks.flushed;
+        let Some(log) = self.logs[index as usize].as_deref_mut() else {
+            return;
+        };
+        let Some(Ending { how, step }) = log.ending else {
+            return;
+        };
+        let drains = how != How::Delete && log.state == LogState::Ready;
+        match step {
+            Step::Settle => {
+                if !drains && !log.chain_running {
+                    log.chains.clear();
+                }
+                if drains && how == How::Stop && log.full_until.is_some() {
+                    // What waits for space was refused to its producers; boot finds what is in the journal.
+                    log.state = LogState::Loading;
+                    log.chains.clear();
+                    return self.end_step(index);
+                }
+                if !self.ops.is_quiet(index) || !log.chains.is_empty() {
+                    return;
+                }
+                if !drains {
+                    return match how {
+                        How::Delete => self.ask_mark(index),
+                        How::Close | How::Stop => self.gone(index, false),
+                    };
+                }
+                let settled = log.extents.is_empty()
+                    && log.segments.iter().all(|s| {
+                        s.synced == s.end && matches!(s.phase, Phase::Active | Phase::Closed)
+                    });
+                if !settled {
+                    return;
+                }
+                if !log.written_to {
+                    return self.files_done(index);
+                }
+                let steps = log.end_files();
+                log.chains.push_back(Chain {
+                    steps,
+                    then: Then::EndFilesWritten,
+                });
+                self.set_end_step(index, Step::Files);
+                self.run_chain(index);
+            }
+            Step::Files => {
+                // The chain leads on, unless the log was fenced on the way.
+                if log.chains.is_empty() && self.ops.is_quiet(index) && !log.is_ready() {
+                    self.gone(index, false);
+                }
+            }
+            Step::Mark => {
+                if self.failed.is_some() || self.journal.is_unavailable() {
+                    self.marked(index);
+                }
+            }
+            Step::Marked(sequence) => {
+                if self.failed.is_some() || sequence <= flushed {
+                    self.marked(index);
+                }
+            }
+            Step::Look | Step::Rename => {}
+        }
+    }
+
+    fn set_end_step(&mut self, index: LogIndex, step: Step) {
+        if let Some(ending) = self.logs[index as usize]
+            .as_deref_mut()
+            .and_then(|log| log.ending.as_mut())
+        {
+            ending.step = step;
+        }
+    }
+
+    pub(super) fn files_done(&mut self, index: LogIndex) {
+        let how = self.logs[index as usize]
+            .as_deref()
+            .and_then(|log| log.ending)
+            .map(|ending| ending.how);
+        match how {
+            Some(How::Stop) => self.gone(index, true),
+            Some(How::Close) => self.ask_mark(index),
+            Some(How::Delete) | None => {}
+        }
+    }
+
+    fn ask_mark(&mut self, index: LogIndex) {
+        self.set_end_step(index, Step::Mark);
+        if self.failed.is_some() || self.journal.is_unavailable() {
+            return self.marked(index);
+        }
+        let Some(log) = self.logs[index as usize].as_deref_mut() else {
+            return;
+        };
+        self.marking.push(index);
+        if !log.in_queue {
+            log.in_queue = true;
+            self.queue.push_back(index);
+        }
+    }
+
+    /// The journal moved on: marks may be flushed.
+    pub(super) fn look_at_marks(&mut self) {
+        for index in self.marking.clone() {
+            self.end_step(index);
+        }
+    }
+
+    /// The log's past is ended.
+    pub(super) fn marked(&mut self, index: LogIndex) {
+        self.marking.retain(|i| *i != index);
+        let Some(log) = self.logs[index as usize].as_deref_mut() else {
+            return;
+        };
+        match log.ending.map(|ending| ending.how) {
+            Some(How::Delete) => {
+                // Another shard may have moved it out of the way of a new topic of that name, and made its own.
+                let path = format!("{}/partition.metadata", log.dir);
+                self.ops
+                    .issue(Task::End { log: index }, DiskOp::ReadFile { path });
+                self.set_end_step(index, Step::Look);
+            }
+            Some(How::Close | How::Stop) | None => self.gone(index, true),
+        }
+    }
+
+    pub(super) fn end_step_done(&mut self, index: LogIndex, result: DiskResult) {
+        let Some(log) = self.logs[index as usize].as_deref_mut() else {
+            return;
+        };
+        let Some(Ending { step, .. }) = log.ending else {
+            return;
+        };
+        match (step, result) {
+            (Step::Look, Ok(DiskDone::Read(bytes)))
+                if parse_partition_metadata(&bytes) == Some(log.tp.topic) =>
+            {
+                let (from, to) = (log.dir.clone(), log.deleted_dir());
+                self.ops
+                    .issue(Task::End { log: index }, DiskOp::Rename { from, to });
+                self.set_end_step(index, Step::Rename);
+            }
+            (Step::Rename, Ok(_)) => {
+                let delay_ms = u64::try_from(log.config.file_delete_delay_ms).unwrap_or(0);
+                let due = self.now.mono.after_ms(delay_ms);
+                let path = log.deleted_dir();
+                self.deletions.insert((due, path));
+                self.gone(index, true);
+            }
+            (_, result) => {
+                if let Err(e) = result {
+                    tracing::warn!(log = %log.dir, error = %e, "a deleted log's directory cannot be moved away");
+                }
+                self.gone(index, true);
+            }
+        }
+    }
+
+    /// The log is no more, and a log that waited for its directory may be opened.
+    fn gone(&mut self, index: LogIndex, clean: bool) {
+        self.marking.retain(|i| *i != index);
+        let Some(log) = self.logs[index as usize].as_deref_mut() else {
+            return;
+        };
+        let how = log.ending.map(|ending| ending.how);
+        let known = Known {
+            start: log.start,
+            high_watermark: log.high_watermark,
+            flushed: log.flushed,
+        };
+        let (tp, dir) = (log.tp, log.dir.clone());
+        let left = StoppedLog {
+            tp,
+            dir: dir.clone(),
+            first: log.segments.front().map_or(log.start, |s| s.base),
+            known,
+        };
+        match how {
+            Some(How::Stop) => {
+                if let Some(stopped) = &mut self.stopped {
+                    stopped.clean &= clean;
+                    stopped.logs.push(left);
+                }
+            }
+            Some(How::Close) => {
+                // It may come back to this store before the next boot.
+                if clean {
+                    self.given_up.insert(tp, left);
+                }
+            }
+            Some(How::Delete) | None => {
+                self.opened.logs.remove(&tp);
+                self.given_up.remove(&tp);
+            }
+        }
+        for segment in &mut log.segments {
+            self.doomed.extend(segment.file.take());
+        }
+        self.remove(index);
+        let waiting = std::mem::take(&mut self.waiting_open);
+        for (index, leader_epoch) in waiting {
+            self.load_when_free(index, leader_epoch);
+        }
+        self.close_doomed();
+    }
+
+    /// Starts to open a log, unless one that ends still has its directory.
+    pub(super) fn load_when_free(&mut self, index: LogIndex, leader_epoch: i32) {
+        let Some(log) = self.logs[index as usize].as_deref() else {
+            return;
+        };
+        let taken =
+            self.logs.iter().filter_map(|l| l.as_deref()).any(|other| {
+                other.ending.is_some() && other.index != index && other.dir == log.dir
+            });
+        if taken {
+            self.waiting_open.push((index, leader_epoch));
+        } else {
+            self.start_loading(index, leader_epoch);
+        }
+    }
+
+    /// Removes directories whose time has come.
+    pub(super) fn remove_deleted(&mut self) {
+        while let Some((due, _)) = self.deletions.first()
+            && *due <= self.now.mono
+        {
+            let (_, path) = self.deletions.pop_first().expect("there is a first");
+            self.ops.issue(Task::Loose, DiskOp::Remove { path });
+        }
+    }
+
+    pub(super) fn next_deletion(&self) -> Option<Instant> {
+        self.deletions.first().map(|(due, _)| *due)
+    }
+}
+
+impl Log {
+    /// Everything of it goes to its segments, and is flushed there.
+    pub(super) fn is_draining(&self) -> bool {
+        self.ending.is_some_and(|e| e.how != How::Delete)
+    }
+
+    pub(super) fn is_deleting(&self) -> bool {
+        self.ending.is_some_and(|e| e.how == How::Delete)
+    }
+
+    pub(super) fn wants_mark(&self) -> bool {
+        self.ending.is_some_and(|e| e.step == Step::Mark)
+    }
+
+    pub(super) fn mark_issued(&mut self, sequence: u64) {
+        if let Some(ending) = &mut self.ending {
+            ending.step = Step::Marked(sequence);
+        }
+    }
+
+    /// Where a mark says that the log ended; -1: it is deleted.
+    pub(super) fn mark_offset(&self) -> i64 {
+        if self.is_deleting() {
+            -1
+        } else {
+            self.appended
+        }
+    }
+
+    /// Kafka's name for a directory that is to be removed: `<dir>.<unique id>-delete`.
+    pub(super) fn deleted_dir(&self) -> String {
+        deleted_dir(&self.dir, self.tp.topic)
+    }
+
+    /// What makes the last segment and the log's side files Kafka's.
+    fn end_files(&mut self) -> VecDeque<DiskOp> {
+        let last = self.segments.len() - 1;
+        let s = &mut self.segments[last];
+        if s.max_timestamp >= 0 {
+            let newest = (s.max_timestamp, s.relative(s.max_timestamp_last));
+            s.index.append_time(newest);
+        }
+        let file = s.file.as_ref().expect("a ready log's last segment is open");
+        let mut steps = VecDeque::from([DiskOp::Truncate {
+            file: file.id,
+            len: s.end,
+        }]);
+        steps.extend(self.side_files(last));
+        steps
+    }
+}
+
+pub(super) fn deleted_dir(dir: &str, topic: crate::model::TopicId) -> String {
+    use std::fmt::Write;
+    let mut name = format!("{dir}.");
+    for byte in topic.0 {
+        let _ = write!(name, "{byte:02x}");
+    }
+    name.push_str("-delete");
+    name
+}
