@@ -9,7 +9,7 @@ mod conn;
 mod consume;
 mod frames;
 mod produce;
-mod report;
+pub(super) mod report;
 mod target;
 
 use std::process::ExitCode;
@@ -100,6 +100,18 @@ pub fn run(args: Args) -> Outcome {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
+}
+
+/// Runs `perf produce` with these arguments, for the demo.
+pub(super) fn produce(argv: &[&str]) -> Result<Report, String> {
+    #[derive(clap::Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        args: produce::Args,
+    }
+    let argv = std::iter::once("produce").chain(argv.iter().copied());
+    let parsed = <Parsed as clap::Parser>::try_parse_from(argv).map_err(|e| e.to_string())?;
+    produce::run(&parsed.args)
 }
 
 fn print(report: &Report, json: bool) {

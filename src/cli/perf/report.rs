@@ -156,6 +156,10 @@ impl Report {
         }
     }
 
+    pub fn per_second(&self, amount: u64) -> u64 {
+        self.rate(amount) as u64
+    }
+
     pub fn to_json(&self) -> String {
         let round = |value: f64| (value * 1000.0).round() / 1000.0;
         serde_json::json!({

@@ -1,7 +1,0 @@
-//! placeholder
-use super::Outcome;
-#[derive(clap::Args)]
-pub struct Args {}
-pub fn run(_: Args) -> Outcome {
-    Err("later".into())
-}
