@@ -132,6 +132,7 @@ impl Run<'_> {
                 link.conn.flush()?;
             }
             let now = recorder.now();
+            recorder.tick(now);
             let idle = links.iter().all(|link| link.begun.is_none());
             if recorder.is_over(now) || idle {
                 recorder.ended(now);

@@ -62,6 +62,9 @@ struct Load {
     /// Seconds before the measure begins
     #[arg(long, default_value_t = 1.0)]
     warmup: f64,
+    /// Tell what CPU time this process, the broker, used between the same two instants
+    #[arg(long, value_name = "PID")]
+    watch_pid: Option<u32>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -84,7 +87,7 @@ impl Load {
             Some(_) => f64::INFINITY,
             None => self.seconds,
         };
-        Recorder::new(self.warmup, seconds, self.records)
+        Recorder::new(self.warmup, seconds, self.records).watch(self.watch_pid)
     }
 }
 

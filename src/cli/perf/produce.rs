@@ -177,7 +177,9 @@ impl Run<'_> {
                 self.serve(&mut links[*number], recorder)?;
             }
             let now = recorder.now();
+            recorder.tick(now);
             if recorder.is_over(now) {
+                recorder.ended(now);
                 break;
             }
             let mut timeout_ns = recorder.until().saturating_sub(now).min(100_000_000);

@@ -23,6 +23,26 @@ pub struct Recorder {
     first_error: Option<String>,
     /// Requests that were due and never sent.
     pub unsent: u64,
+    watch: Watch,
+}
+
+/// The CPU time of another process, at both ends of the measure.
+#[derive(Default)]
+struct Watch {
+    pid: Option<u32>,
+    begin_s: Option<f64>,
+    end_s: Option<f64>,
+}
+
+impl Watch {
+    fn look(&self) -> Option<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid?)).ok()?;
+        // The name in brackets may hold anything; user and system time are the 12th and 13th field behind it.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut times = rest.split_whitespace().skip(11).map(str::parse::<f64>);
+        let ticks = times.next()?.ok()? + times.next()?.ok()?;
+        Some(ticks / rustix::param::clock_ticks_per_second() as f64)
+    }
 }
 
 impl Recorder {
@@ -41,6 +61,19 @@ impl Recorder {
             errors: 0,
             first_error: None,
             unsent: 0,
+            watch: Watch::default(),
+        }
+    }
+
+    pub fn watch(mut self, pid: Option<u32>) -> Recorder {
+        self.watch.pid = pid;
+        self
+    }
+
+    /// To be called in every round.
+    pub fn tick(&mut self, now: u64) {
+        if self.watch.begin_s.is_none() && now >= self.from && self.watch.pid.is_some() {
+            self.watch.begin_s = self.watch.look();
         }
     }
 
@@ -89,6 +122,7 @@ impl Recorder {
     /// The measure ends now, whatever it was to be.
     pub fn ended(&mut self, now: u64) {
         self.until = self.until.min(now);
+        self.watch.end_s = self.watch.look();
     }
 
     pub fn failed(&mut self, what: String) {
@@ -123,6 +157,11 @@ impl Recorder {
             errors: self.errors,
             first_error: self.first_error,
             unsent: self.unsent,
+            watched_cpu_s: self
+                .watch
+                .end_s
+                .zip(self.watch.begin_s)
+                .map(|(end, begin)| end - begin),
             cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
         }
     }
@@ -144,6 +183,8 @@ pub struct Report {
     pub errors: u64,
     pub first_error: Option<String>,
     pub unsent: u64,
+    /// Of the process that was watched, between both ends of the measure.
+    pub watched_cpu_s: Option<f64>,
     /// Of the whole life of this process.
     pub cpu_s: f64,
 }
@@ -178,6 +219,7 @@ impl Report {
             "errors": self.errors,
             "first_error": self.first_error,
             "unsent": self.unsent,
+            "watched_cpu_s": self.watched_cpu_s,
             "generator_cpu_s": round(self.cpu_s),
         })
         .to_string()
@@ -214,6 +256,9 @@ impl fmt::Display for Report {
         }
         if let Some(error) = &self.first_error {
             writeln!(f, "  {} ERRORS, the first: {error}", grouped(self.errors))?;
+        }
+        if let Some(watched) = self.watched_cpu_s {
+            writeln!(f, "  {watched:.2} s of CPU for the broker")?;
         }
         writeln!(f, "  {:.2} s of CPU for the generator", self.cpu_s)
     }
@@ -292,6 +337,25 @@ mod tests {
         assert!(recorder.is_over(0));
         let report = recorder.report(String::new());
         assert_eq!(report.first_error.as_deref(), Some("error 0"));
+    }
+
+    #[test]
+    fn a_watched_process_is_looked_at_at_both_ends() {
+        let mut recorder = Recorder::new(1.0, 2.0, None).watch(Some(std::process::id()));
+        recorder.tick(0);
+        assert_eq!(recorder.watch.begin_s, None);
+        recorder.tick(S);
+        assert!(recorder.watch.begin_s.is_some());
+        // Some ticks of CPU time.
+        let begin = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let spent = || {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1_000_000
+        };
+        while spent() < 100 {}
+        recorder.ended(3 * S);
+        let watched = recorder.report(String::new()).watched_cpu_s;
+        assert!(watched.is_some_and(|s| s >= 0.05), "{watched:?}");
     }
 
     #[test]
