@@ -188,8 +188,14 @@ impl Producer {
     /// Looks after the sockets, at most until `until`.
     fn step(&mut self, until: Instant) {
         self.since_turn = 0;
-        self.core.turn(&mut self.cluster, self.net.now());
-        let until = self.core.deadline().map_or(until, |d| d.min(until));
+        let now = self.net.now();
+        self.core.turn(&mut self.cluster, now);
+        let until = match self.core.deadline() {
+            // Nothing comes back with acks=0: what was sent is decided already.
+            _ if self.core.has_delivered() => now,
+            Some(deadline) => deadline.min(until),
+            None => until,
+        };
         self.net.drive(&mut self.cluster, until);
         let now = self.net.now();
         for answer in self.cluster.take_answers() {

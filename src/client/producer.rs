@@ -296,6 +296,10 @@ impl ProducerCore {
         self.undecided
     }
 
+    pub fn has_delivered(&self) -> bool {
+        !self.delivered.is_empty()
+    }
+
     pub fn take_delivered(&mut self) -> Vec<Delivered> {
         std::mem::take(&mut self.delivered)
     }

@@ -44,6 +44,19 @@ impl Target {
                 Err(Wait::Yes(_)) => std::thread::sleep(Duration::from_millis(20)),
             }
         };
+        // A leader that was just elected may not know it yet: what it answers until then is no part of a measure.
+        loop {
+            match client.list_offsets(&load.topic, StartAt::End) {
+                Ok(_) => break,
+                Err(error) => {
+                    let passes = error.code().is_some_and(ErrorCode::is_retriable);
+                    if !passes || Instant::now() > deadline {
+                        return Err(format!("topic {}: {error}", load.topic));
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
         let topic = &metadata.topics[&load.topic];
         let used = load
             .partitions
