@@ -1,0 +1,18 @@
+//! Laws of a shard, from outside: bytes of requests in, bytes of answers out, over a disk in memory in virtual time.
+//!
+//! Expected values are Apache Kafka's, except where a file of `src/shard/api` says that it differs on purpose.
+
+mod rig;
+#[path = "../support/schema_codec.rs"]
+mod schema_codec;
+
+mod configs;
+mod connections;
+mod every_api;
+mod fetch;
+mod metadata;
+mod offsets;
+mod produce;
+mod producer_ids;
+mod topics;
+mod versions;
