@@ -18,7 +18,8 @@ use crate::quorum::Quorum;
 /// A proposal of this shard that has no outcome yet.
 #[derive(Debug)]
 pub struct ProposalWait {
-    pub then: Then,
+    token: u64,
+    then: Then,
 }
 
 /// What a proposal's outcome is for.
@@ -134,7 +135,7 @@ impl Shard {
         let id = self.parked.reserve();
         self.parked.put(
             id,
-            Parked::Proposal(ProposalWait { then }),
+            Parked::Proposal(ProposalWait { token, then }),
             self.now.mono.after_ms(timeout_ms),
         );
         self.follower.proposed.insert(token, id);
@@ -300,6 +301,7 @@ impl Shard {
     }
 
     pub(super) fn proposal_expired(&mut self, wait: ProposalWait, actions: &mut Actions) {
+        self.follower.proposed.remove(&wait.token);
         let timed_out = ApiError::new(
             ErrorCode::RequestTimedOut,
             "The controller did not answer in time; the outcome is unknown.",
@@ -323,7 +325,14 @@ impl Shard {
             }
             Then::AutoCreate { topic } => self.follower.auto_creating.retain(|name| *name != topic),
             Then::ProducerIds => self.producer_ids_arrived(&outcome, actions),
-            Then::Register => {}
+            Then::Register => {
+                if let OutcomeResult::Failed(error) = outcome.result {
+                    let why = error
+                        .message
+                        .unwrap_or_else(|| error.code.name().to_string());
+                    self.refused = Some(why);
+                }
+            }
         }
     }
 

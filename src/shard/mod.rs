@@ -70,6 +70,8 @@ pub struct Shard {
     /// Parked requests to look at again before the turn ends.
     woken: Vec<ParkId>,
     stopping: bool,
+    /// Why the cluster does not take this process.
+    refused: Option<String>,
     pub counters: Counters,
 }
 
@@ -94,6 +96,7 @@ impl Shard {
             producer_ids: api::producer_id::ProducerIds::default(),
             woken: Vec::new(),
             stopping: false,
+            refused: None,
             counters: Counters::default(),
         }
     }
@@ -111,17 +114,14 @@ impl Shard {
         }
         self.progress(actions);
         self.expire(actions);
-        let mut more = self.start_requests(actions);
-        let served = self.is_serving();
+        self.start_requests(actions);
         self.lead_cluster(actions);
-        // What came before the registration was committed has no event of its own to start it.
-        more |= !served && self.is_serving() && self.conns.has_startable();
         self.store.tick(now, &mut actions.disk);
         self.store.commit(now, &mut actions.disk);
         self.progress(actions);
         self.report_served(actions);
         self.stop_if_asked(actions);
-        actions.again |= !events.is_empty() || more;
+        actions.again |= !events.is_empty() || self.may_start_more();
         actions.wake_at = self.next_deadline();
     }
 
@@ -153,25 +153,26 @@ impl Shard {
         assert!(mine, "a completion belongs to whoever issued the operation");
     }
 
-    /// Starts requests in the order that connections allow, until the turn has taken its share of bytes. Says whether more
-    /// could start at once. While too much is appended and not written, nothing starts: the disk's completions bring the
-    /// next turn.
-    fn start_requests(&mut self, actions: &mut Actions) -> bool {
-        if !self.is_serving() {
-            return false;
-        }
+    /// Starts requests in the order that connections allow, until the turn has taken its share of bytes.
+    fn start_requests(&mut self, actions: &mut Actions) {
         let mut bytes = 0;
-        while self.store.unwritten_bytes() < UNWRITTEN_BYTES_MAX {
-            if bytes >= TURN_FRAME_BYTES_MAX {
-                return self.conns.has_startable();
-            }
+        while bytes < TURN_FRAME_BYTES_MAX && self.is_taking_requests() {
             let Some((conn, frame)) = self.conns.next(actions) else {
-                return false;
+                return;
             };
             bytes += frame.len();
             self.request(conn, &frame, actions);
         }
-        false
+    }
+
+    /// While too much is appended and not written, nothing starts: the disk's completions bring the next turn.
+    fn is_taking_requests(&self) -> bool {
+        self.is_serving() && self.store.unwritten_bytes() < UNWRITTEN_BYTES_MAX
+    }
+
+    /// Whether a request could start at once: one that did not fit into the turn, or one behind an answer of it.
+    fn may_start_more(&self) -> bool {
+        self.is_taking_requests() && self.conns.has_startable()
     }
 
     /// Wakes what waited for the ends that moved, until nothing moves any more.
@@ -231,9 +232,10 @@ impl Shard {
         &self.store
     }
 
-    /// Why the process must end: what the cluster agreed on cannot be written any more.
+    /// Why the process must end: what the cluster agreed on cannot be written any more, or it does not take this process.
     pub fn failed(&self) -> Option<&str> {
-        self.controller.as_ref().and_then(|c| c.quorum.failed())
+        let quorum = self.controller.as_ref().and_then(|c| c.quorum.failed());
+        quorum.or(self.refused.as_deref())
     }
 
     pub fn conns_open(&self) -> usize {

@@ -14,9 +14,7 @@ use corelane::model::{ConnId, ErrorCode, Instant, NodeId, Now, Rng, ShardIndex, 
 use corelane::quorum::{Booted, Options, Quorum, Step};
 use corelane::shard::{Actions, Chunk, Event, Listener, Shard, ShardConfig};
 use corelane::wire::msg::*;
-use corelane::wire::{
-    ApiKey, Malformed, Reader, RequestHeader, Writer, read_response_header,
-};
+use corelane::wire::{ApiKey, Malformed, Reader, RequestHeader, Writer, read_response_header};
 
 pub const INCARNATION: Uuid = Uuid([9; 16]);
 
@@ -140,7 +138,10 @@ fn boot(disk: &mut Disk, statics: &Arc<StaticConfig>) -> Booted {
     let options = Options {
         process: 0,
         snapshot_records: 10_000,
-        ids: Ids { first: 1, stride: 2 },
+        ids: Ids {
+            first: 1,
+            stride: 2,
+        },
     };
     let mut boot = Quorum::boot(options, Arc::clone(statics), Rng::seeded(7));
     let mut result = None;
@@ -185,7 +186,10 @@ impl Rig {
                 generation: 1,
                 ..Opened::default()
             };
-            let ids = Ids { first: 0, stride: 2 };
+            let ids = Ids {
+                first: 0,
+                stride: 2,
+            };
             let store = Store::new(ShardIndex(shard), setup.store.clone(), opened, ids);
             Shard::new(config, image.clone(), store, quorum.take())
         });
@@ -227,11 +231,14 @@ impl Rig {
         };
         self.wires.insert(conn, wire);
         let port = listener(shard as u16).port;
-        self.event(shard, Event::Open {
-            conn,
-            peer: "10.0.0.1:40000".parse().expect("an address"),
-            local: format!("127.0.0.1:{port}").parse().expect("an address"),
-        });
+        self.event(
+            shard,
+            Event::Open {
+                conn,
+                peer: "10.0.0.1:40000".parse().expect("an address"),
+                local: format!("127.0.0.1:{port}").parse().expect("an address"),
+            },
+        );
         conn
     }
 
@@ -472,5 +479,33 @@ impl Rig {
     pub fn topics(&self) -> Vec<String> {
         let topics = self.shards[0].image().topics();
         topics.map(|topic| topic.name.to_string()).collect()
+    }
+}
+
+impl Rig {
+    /// The topic's deletion is decided while the disk does nothing for its partitions.
+    pub fn delete_before_writes(&mut self, name: &'static str) {
+        use corelane::wire::msg::delete_topics_request::DeleteTopicsRequest;
+        self.hold_disk = true;
+        self.run();
+        let conn = self.open();
+        self.send(
+            conn,
+            5,
+            &DeleteTopicsRequest {
+                topic_names: vec![name.into()],
+                timeout_ms: 10_000,
+                ..Default::default()
+            },
+        );
+        self.run();
+        // The quorum's ids are odd, the store's even.
+        while let Some(Completion { owner, id, result }) = self.disk.complete_where(
+            |op| matches!(op, corelane::log::DiskOp::Write { file, .. } if file.0 % 2 == 1),
+        ) {
+            self.event(usize::from(owner), Event::Disk { op: id, result });
+            self.run();
+        }
+        self.hold_disk = false;
     }
 }

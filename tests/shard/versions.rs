@@ -37,7 +37,11 @@ fn every_version_lists_what_is_served() {
         if version >= 3 {
             let level = &answer.finalized_features[0];
             assert_eq!(
-                (&*level.name, level.min_version_level, level.max_version_level),
+                (
+                    &*level.name,
+                    level.min_version_level,
+                    level.max_version_level
+                ),
                 ("metadata.version", 33, 33)
             );
             assert!(answer.finalized_features_epoch >= 0);
@@ -94,9 +98,16 @@ fn a_version_too_high_of_anything_else_closes_the_connection() {
         w.raw(&[0; 40]);
         rig.send_frame(conn, w.into_bytes());
         rig.run();
-        assert!(rig.is_closed(conn) && rig.frame(conn).is_none(), "{api:?} v{version}");
+        assert!(
+            rig.is_closed(conn) && rig.frame(conn).is_none(),
+            "{api:?} v{version}"
+        );
     }
-    for frame in [&[][..], &[0, 3], &[0x7f, 0xff, 0, 0, 0, 0, 0, 1, 0xff, 0xff]] {
+    for frame in [
+        &[][..],
+        &[0, 3],
+        &[0x7f, 0xff, 0, 0, 0, 0, 0, 1, 0xff, 0xff],
+    ] {
         let conn = rig.open();
         rig.send_frame(conn, frame.to_vec());
         rig.run();
@@ -118,7 +129,11 @@ fn the_software_must_be_named_as_kafka_asks() {
     for version in 3..=5 {
         for (name, software_version, expected) in cases {
             let answer = rig.once(version, &named(name, software_version));
-            assert_eq!(error(answer.error_code), expected, "{name} {software_version}");
+            assert_eq!(
+                error(answer.error_code),
+                expected,
+                "{name} {software_version}"
+            );
         }
     }
 }

@@ -39,6 +39,8 @@ pub struct FetchWait {
     deadline: Instant,
     /// Some logs have this fetch among their watchers.
     registered: bool,
+    /// Its time is up, and it waits for a read from disk alone.
+    read_is_late: bool,
 }
 
 /// The plan of one partition.
@@ -93,15 +95,18 @@ impl Shard {
             Ok(begun) => begun,
             Err(error) => return Ok(Flow::Answer(refusal(call, error))),
         };
+        let bytes_max = i64::from(request.max_bytes.clamp(0, self.config.fetch_bytes_max));
         let wait = FetchWait {
             call,
             session,
             items,
-            bytes_min: i64::from(request.min_bytes.max(0)),
-            bytes_max: i64::from(request.max_bytes.clamp(0, self.config.fetch_bytes_max)),
+            // More than fits into an answer cannot be waited for.
+            bytes_min: i64::from(request.min_bytes.max(0)).min(bytes_max),
+            bytes_max,
             read_committed: request.isolation_level == READ_COMMITTED,
             deadline: self.now.mono.after_ms(request.max_wait_ms.max(0) as u64),
             registered: false,
+            read_is_late: false,
         };
         let id = self.parked.reserve();
         self.fetch_or_park(id, wait, request.max_wait_ms <= 0, actions);
@@ -149,8 +154,9 @@ impl Shard {
         let answer = match answerable {
             Answerable::AtOnce => true,
             Answerable::ByBytes => last || enough || wait.items.is_empty(),
-            // What is in memory already is not held back for a read from disk; a fetch without anything waits for it.
-            Answerable::AfterRead => bytes > 0 && enough,
+            // What is in memory already is not held back for a read from disk; a fetch without anything waits for it, for a
+            // while longer than its time.
+            Answerable::AfterRead => bytes > 0 && enough || last && wait.read_is_late,
         };
         if answer {
             self.fetch_forget(id, &wait);
@@ -168,6 +174,7 @@ impl Shard {
             conn.parked = Some(id);
         }
         let deadline = if answerable == Answerable::AfterRead && wait.deadline <= self.now.mono {
+            wait.read_is_late = true;
             self.now.mono.after_ms(crate::model::limit::READ_WAIT_MS)
         } else {
             wait.deadline
@@ -265,13 +272,15 @@ impl Shard {
                 planned.diverging = Some((epoch, end_offset));
             }
         }
-        if item.fetch_offset < start || item.fetch_offset > log_end {
+        // A client that has diverged may be anywhere: it is told so whatever its offset is.
+        let diverged = planned.diverging.is_some();
+        if !diverged && (item.fetch_offset < start || item.fetch_offset > log_end) {
             return Err(ErrorCode::OffsetOutOfRange);
         }
         planned.high_watermark = replica.high_watermark();
         planned.last_stable = replica.last_stable();
         planned.log_start = start;
-        if planned.diverging.is_some() || item.fetch_offset >= end {
+        if diverged || item.fetch_offset >= end {
             return Ok(Read::Done);
         }
         let room = (wait.bytes_max - bytes_before).clamp(0, i64::from(u32::MAX)) as u32;

@@ -4,6 +4,7 @@
 //! UNKNOWN_TOPIC_OR_PARTITION and the client asks again.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Call, Flow, answer};
@@ -57,13 +58,11 @@ impl Shard {
         } else {
             let may_create = request.allow_auto_topic_creation && self.config.auto_create_topics;
             let mut named: Vec<MetadataResponseTopic<'static>> = Vec::new();
+            let mut seen = BTreeSet::new();
             for topic in request.topics.iter().flatten() {
                 let found = self.topic_asked(topic, call, may_create, actions);
                 // A topic named twice gives one entry.
-                if !named
-                    .iter()
-                    .any(|other| other.name == found.name && other.topic_id == found.topic_id)
-                {
+                if seen.insert((found.name.clone(), found.topic_id)) {
                     named.push(found);
                 }
             }
