@@ -509,3 +509,31 @@ impl Rig {
         self.hold_disk = false;
     }
 }
+
+impl Rig {
+    pub fn delete(&mut self, name: &'static str) {
+        use corelane::wire::msg::delete_topics_request::DeleteTopicsRequest;
+        let answer = self.once(5, &DeleteTopicsRequest {
+            topic_names: vec![name.into()],
+            timeout_ms: 10_000,
+            ..Default::default()
+        });
+        assert_eq!(answer.responses[0].error_code, 0);
+    }
+
+    pub fn grow(&mut self, name: &'static str, count: i32) {
+        use corelane::wire::msg::create_partitions_request::{
+            CreatePartitionsRequest, CreatePartitionsTopic,
+        };
+        let answer = self.once(3, &CreatePartitionsRequest {
+            topics: vec![CreatePartitionsTopic {
+                name: name.into(),
+                count,
+                assignments: None,
+            }],
+            timeout_ms: 10_000,
+            ..Default::default()
+        });
+        assert_eq!(answer.results[0].error_code, 0);
+    }
+}
