@@ -8,8 +8,9 @@ pub fn topic_name_fault(name: &str) -> Option<String> {
     if name.is_empty() {
         Some("the empty string is not allowed".to_string())
     } else if name == "." || name == ".." {
-        Some("'.' or '..' is not allowed".to_string())
-    } else if name.len() > TOPIC_NAME_BYTES_MAX {
+        Some(format!("'{name}' is not allowed"))
+    } else if name.encode_utf16().count() > TOPIC_NAME_BYTES_MAX {
+        // Java counts UTF-16 units; a name of legal characters has as many bytes.
         Some(format!(
             "the length of '{name}' is longer than the max allowed length {TOPIC_NAME_BYTES_MAX}"
         ))

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::meta::config::{StaticConfig, describe_topic, validate_topic};
-use crate::meta::{ApiError, CreatedTopic, Image, NewTopic, Partition, Record, Resource};
+use crate::meta::{
+    ApiError, CreatedTopic, Image, NewTopic, Partition, Record, Resource, topic_name_fault,
+};
 use crate::model::{ErrorCode, NodeId, Rng, TopicId, TopicPartition, Uuid, limit};
 
 use super::controller::{repeated, too_many_partitions};
@@ -77,26 +79,6 @@ fn partitions_in_all(topics: &[NewTopic], statics: &StaticConfig) -> usize {
         .sum()
 }
 
-/// Kafka's rules for the name of a topic; `Err` is the reason.
-fn check_name(name: &str) -> Result<(), String> {
-    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-    let reason = match name {
-        "" => "the empty string is not allowed".to_string(),
-        "." => "'.' is not allowed".to_string(),
-        ".." => "'..' is not allowed".to_string(),
-        // Java counts UTF-16 units; a name of legal characters has as many bytes.
-        _ if name.encode_utf16().count() > limit::TOPIC_NAME_BYTES_MAX => format!(
-            "the length of '{name}' is longer than the max allowed length {}",
-            limit::TOPIC_NAME_BYTES_MAX
-        ),
-        _ if !name.bytes().all(legal) => format!(
-            "'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-        ),
-        _ => return Ok(()),
-    };
-    Err(format!("Topic name is invalid: {reason}"))
-}
-
 struct NewTopics<'a> {
     image: &'a Image,
     placement: Placement,
@@ -128,8 +110,12 @@ impl NewTopics<'_> {
                 format!("Topic '{name}' already exists."),
             ));
         }
-        check_name(name)
-            .map_err(|message| ApiError::new(ErrorCode::InvalidTopicException, message))?;
+        if let Some(fault) = topic_name_fault(name) {
+            return Err(ApiError::new(
+                ErrorCode::InvalidTopicException,
+                format!("Topic name is invalid: {fault}"),
+            ));
+        }
         self.check_collision(name)?;
         let overrides = configs(topic)?;
         validate_topic(&overrides, self.image.statics())

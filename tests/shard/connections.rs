@@ -171,3 +171,103 @@ fn a_failed_metadata_log_ends_the_process() {
         .to_string();
     assert!(why.contains("I/O error"), "{why}");
 }
+
+/// The controller's answers come late in a turn; a request behind one starts without another event.
+#[test]
+fn a_request_behind_an_answer_starts_although_the_answer_is_not_read_yet() {
+    let mut rig = Rig::new();
+    rig.hold_sends = true;
+    let conn = rig.open();
+    let only_asked = CreateTopicsRequest {
+        validate_only: true,
+        ..create("a")
+    };
+    let ids = [
+        rig.send(conn, 7, &only_asked),
+        rig.send(conn, 12, &MetadataRequest::default()),
+    ];
+    rig.run();
+    assert!(rig.answer::<CreateTopicsRequest>(conn, 7, ids[0]).is_some());
+    assert!(rig.answer::<MetadataRequest>(conn, 12, ids[1]).is_some());
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_served_without_bound() {
+    let mut rig = Rig::new();
+    let id = rig.create("t", 1);
+    let value = "x".repeat(900_000);
+    for _ in 0..4 {
+        rig.produce(("t", id), 0, batch(&[value.as_str()]));
+    }
+    rig.hold_sends = true;
+    let conn = rig.open();
+    let request = crate::fetch::from("t", id, 0, 0);
+    let sent = 200;
+    for _ in 0..sent {
+        rig.send(conn, 12, &request);
+    }
+    rig.run();
+    let mut answers = 0;
+    while rig.frame(conn).is_some() {
+        answers += 1;
+    }
+    assert!(
+        answers < 20 && rig.is_paused(conn),
+        "{answers} answers of 900 kB wait to be read"
+    );
+    rig.hold_sends = false;
+    rig.tell_sent();
+    rig.run();
+    while rig.frame(conn).is_some() {
+        answers += 1;
+    }
+    assert_eq!((answers, rig.is_paused(conn)), (sent, false));
+}
+
+#[test]
+fn a_process_of_another_cluster_is_refused_and_must_end() {
+    let rig = Rig::new();
+    let mut disk = rig.disk;
+    disk.crash(corelane::log::faulty::Loss::All);
+    let other = corelane::model::Uuid([7; 16]);
+    let rig = Rig::with(Setup {
+        disk,
+        cluster_id: Some(other),
+        ..Setup::default()
+    });
+    let why = rig.shards[0].failed().expect("refused");
+    assert!(
+        why.contains("this process belongs to BwcHBwcHBwcHBwcHBwcHBw"),
+        "{why}"
+    );
+}
+
+/// Topics, their ids and configs, the cluster's id and producer ids are those of before; the leader epoch is a new one.
+#[test]
+fn what_the_cluster_agreed_on_survives_a_power_loss() {
+    let mut rig = Rig::with(Setup {
+        shards: 2,
+        ..Setup::default()
+    });
+    let id = rig.create_with("t", 3, &[("retention.ms", "7")]);
+    let cluster = rig.shards[0].image().cluster_id();
+    let request = corelane::wire::msg::init_producer_id_request::InitProducerIdRequest {
+        transactional_id: None,
+        ..Default::default()
+    };
+    let before = rig.once(5, &request).producer_id;
+    let mut disk = rig.disk;
+    disk.crash(corelane::log::faulty::Loss::All);
+    let mut rig = Rig::with(Setup {
+        disk,
+        shards: 2,
+        ..Setup::default()
+    });
+    for shard in &rig.shards {
+        let topic = shard.image().topic(id).expect("it is there");
+        assert_eq!((&*topic.name, topic.config.retention_ms), ("t", 7));
+        assert!(topic.partitions.iter().all(|p| p.leader_epoch == 1));
+        assert_eq!(shard.image().cluster_id(), cluster);
+    }
+    assert!(rig.once(5, &request).producer_id > before);
+}

@@ -1,7 +1,9 @@
 use corelane::model::{ConnId, ErrorCode, Uuid};
-use corelane::wire::msg::fetch_request::{FetchPartition, FetchRequest, FetchTopic, ForgottenTopic};
+use corelane::wire::Records;
+use corelane::wire::msg::fetch_request::{
+    FetchPartition, FetchRequest, FetchTopic, ForgottenTopic,
+};
 use corelane::wire::msg::fetch_response::{FetchResponse, PartitionData};
-use corelane::wire::{Records};
 
 use crate::produce::{batch, to};
 use crate::rig::{Rig, Setup, error, node};
@@ -44,7 +46,11 @@ fn code(answer: &FetchResponse<'_>) -> ErrorCode {
 fn sizes(answer: &FetchResponse<'_>) -> Vec<(i32, usize)> {
     let topics = answer.responses.iter();
     topics
-        .flat_map(|t| t.partitions.iter().map(|p| (p.partition_index, p.records.as_bytes().len())))
+        .flat_map(|t| {
+            t.partitions
+                .iter()
+                .map(|p| (p.partition_index, p.records.as_bytes().len()))
+        })
         .collect()
 }
 
@@ -80,9 +86,20 @@ fn every_version_gives_the_batches_as_they_were_sent() {
     let expected = [stored(batch(&["b"]), 1, 0), stored(batch(&["c"]), 2, 0)].concat();
     for version in 4..=18 {
         let answer = rig.once(version, &from("t", id, 1, 1));
-        assert_eq!((answer.error_code, answer.session_id, answer.throttle_time_ms), (0, 0, 0));
+        assert_eq!(
+            (
+                answer.error_code,
+                answer.session_id,
+                answer.throttle_time_ms
+            ),
+            (0, 0, 0)
+        );
         let topic = &answer.responses[0];
-        assert_eq!(topic.topic, if version < 13 { "t" } else { "" }, "v{version}");
+        assert_eq!(
+            topic.topic,
+            if version < 13 { "t" } else { "" },
+            "v{version}"
+        );
         assert_eq!(topic.topic_id, if version < 13 { Uuid::ZERO } else { id });
         let part = first(&answer);
         assert_eq!((part.partition_index, code(&answer)), (1, ErrorCode::None));
@@ -91,29 +108,51 @@ fn every_version_gives_the_batches_as_they_were_sent() {
         assert_eq!(part.preferred_read_replica, -1);
         assert_eq!(part.records.as_bytes(), expected, "v{version}");
         assert_eq!(part.aborted_transactions, None, "null for read_uncommitted");
-        let committed = FetchRequest { isolation_level: 1, ..from("t", id, 1, 1) };
+        let committed = FetchRequest {
+            isolation_level: 1,
+            ..from("t", id, 1, 1)
+        };
         let answer = rig.once(version, &committed);
         assert_eq!(first(&answer).aborted_transactions, Some(Vec::new()));
         assert_eq!(first(&answer).records.as_bytes(), expected);
         // At the end of the log: empty, not null.
         let answer = rig.once(version, &from("t", id, 1, 3));
-        assert_eq!(first(&answer).records, Records::Bytes((&[][..]).into()), "v{version}");
+        assert_eq!(
+            first(&answer).records,
+            Records::Bytes((&[][..]).into()),
+            "v{version}"
+        );
     }
 }
 
 #[test]
 fn errors_of_single_partitions() {
-    let mut rig = Rig::with(Setup { shards: 2, ..Setup::default() });
+    let mut rig = Rig::with(Setup {
+        shards: 2,
+        ..Setup::default()
+    });
     let id = rig.create("t", 2);
     let topic = rig.shards[0].image().topic(id).expect("exists");
-    let far = topic.partitions.iter().position(|p| p.leader.0 == node(1)).expect("one") as i32;
+    let far = topic
+        .partitions
+        .iter()
+        .position(|p| p.leader.0 == node(1))
+        .expect("one") as i32;
     let near = 1 - far;
     rig.produce(("t", id), near, batch(&["a", "b"]));
     for version in 4..=18 {
-        let unknown = if version < 13 { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::UnknownTopicId };
+        let unknown = if version < 13 {
+            ErrorCode::UnknownTopicOrPartition
+        } else {
+            ErrorCode::UnknownTopicId
+        };
         let answer = rig.once(version, &from("x", Uuid([3; 16]), 0, 0));
         assert_eq!(code(&answer), unknown, "v{version}");
-        assert_eq!(first(&answer).aborted_transactions, Some(Vec::new()), "seen on Kafka");
+        assert_eq!(
+            first(&answer).aborted_transactions,
+            Some(Vec::new()),
+            "seen on Kafka"
+        );
         let answer = rig.once(version, &from("t", id, 2, 0));
         assert_eq!(code(&answer), ErrorCode::UnknownTopicOrPartition);
 
@@ -125,12 +164,19 @@ fn errors_of_single_partitions() {
         }
         if version >= 16 {
             let found = &answer.node_endpoints[0];
-            assert_eq!((found.node_id, &*found.host, found.port), (node(1), "broker.example", 9093));
+            assert_eq!(
+                (found.node_id, &*found.host, found.port),
+                (node(1), "broker.example", 9093)
+            );
         }
 
         for offset in [-1, 3, i64::MAX] {
             let answer = rig.once(version, &from("t", id, near, offset));
-            assert_eq!(code(&answer), ErrorCode::OffsetOutOfRange, "v{version} at {offset}");
+            assert_eq!(
+                code(&answer),
+                ErrorCode::OffsetOutOfRange,
+                "v{version} at {offset}"
+            );
             let part = first(&answer);
             assert_eq!((part.high_watermark, part.last_stable_offset), (-1, -1));
         }
@@ -143,7 +189,11 @@ fn errors_of_single_partitions() {
             ] {
                 let mut request = from("t", id, near, 0);
                 request.topics[0].partitions[0].current_leader_epoch = epoch;
-                assert_eq!(code(&rig.once(version, &request)), expected, "v{version} epoch {epoch}");
+                assert_eq!(
+                    code(&rig.once(version, &request)),
+                    expected,
+                    "v{version} epoch {epoch}"
+                );
             }
         }
     }
@@ -153,7 +203,13 @@ fn errors_of_single_partitions() {
 fn an_unknown_isolation_level_is_refused() {
     let mut rig = Rig::new();
     let id = rig.create("t", 1);
-    let answer = rig.once(12, &FetchRequest { isolation_level: 7, ..from("t", id, 0, 0) });
+    let answer = rig.once(
+        12,
+        &FetchRequest {
+            isolation_level: 7,
+            ..from("t", id, 0, 0)
+        },
+    );
     assert_eq!(error(answer.error_code), ErrorCode::InvalidRequest);
 }
 
@@ -172,10 +228,17 @@ fn a_client_that_has_diverged_is_told_where() {
         let answer = rig.once(version, &ask(0, 9));
         let part = first(&answer);
         assert_eq!(code(&answer), ErrorCode::None, "v{version}");
-        assert_eq!((part.diverging_epoch.epoch, part.diverging_epoch.end_offset), (0, 2));
+        assert_eq!(
+            (part.diverging_epoch.epoch, part.diverging_epoch.end_offset),
+            (0, 2)
+        );
         assert!(part.records.as_bytes().is_empty());
         let answer = rig.once(version, &ask(3, 1));
-        assert_eq!(code(&answer), ErrorCode::OffsetOutOfRange, "an epoch that never was");
+        assert_eq!(
+            code(&answer),
+            ErrorCode::OffsetOutOfRange,
+            "an epoch that never was"
+        );
         let answer = rig.once(version, &ask(0, 1));
         assert_eq!(first(&answer).diverging_epoch.epoch, -1);
         assert!(!first(&answer).records.as_bytes().is_empty());
@@ -198,7 +261,11 @@ fn the_first_batch_comes_whole_however_small_the_limits_are() {
         }
         let answer = rig.once(12, &request);
         // The batch of the second partition is held back: only the first one may exceed the limits.
-        assert_eq!(sizes(&answer), [(0, whole.len()), (1, 0)], "{max_bytes} {partition_max_bytes}");
+        assert_eq!(
+            sizes(&answer),
+            [(0, whole.len()), (1, 0)],
+            "{max_bytes} {partition_max_bytes}"
+        );
         assert_eq!(first(&answer).records.as_bytes(), whole);
     }
 }
@@ -213,7 +280,10 @@ fn partitions_are_filled_in_the_order_of_the_request_up_to_the_limit() {
     request.max_bytes = 2 * one as i32;
     assert_eq!(sizes(&rig.once(12, &request)), [(2, one), (0, one), (1, 0)]);
     request.max_bytes = 3 * one as i32;
-    assert_eq!(sizes(&rig.once(12, &request)), [(2, one), (0, one), (1, one)]);
+    assert_eq!(
+        sizes(&rig.once(12, &request)),
+        [(2, one), (0, one), (1, one)]
+    );
 }
 
 // -- waiting
@@ -240,7 +310,10 @@ fn a_fetch_without_data_waits_for_it() {
     assert!(rig.frame(conn).is_none());
     rig.produce(("t", id), 0, batch(&["a"]));
     let answer = answered(&mut rig, conn, sent).expect("data came");
-    assert_eq!(first(&answer).records.as_bytes(), stored(batch(&["a"]), 0, 0));
+    assert_eq!(
+        first(&answer).records.as_bytes(),
+        stored(batch(&["a"]), 0, 0)
+    );
 }
 
 #[test]
@@ -281,7 +354,10 @@ fn min_bytes_above_the_limits_are_not_waited_for() {
     let mut rig = Rig::new();
     let id = rig.topic_with(1, &[(0, "a")]);
     let one = batch(&["a"]).len() as i32;
-    let request = FetchRequest { max_bytes: one, ..poll("t", id, 0, 500, 100 * one) };
+    let request = FetchRequest {
+        max_bytes: one,
+        ..poll("t", id, 0, 500, 100 * one)
+    };
     assert_eq!(sizes(&rig.once(12, &request)), [(0, one as usize)]);
 }
 
@@ -290,7 +366,10 @@ fn min_bytes_0_and_no_partitions_are_answered_at_once() {
     let mut rig = Rig::new();
     let id = rig.create("t", 1);
     assert_eq!(sizes(&rig.once(12, &poll("t", id, 0, 500, 0))), [(0, 0)]);
-    let empty = FetchRequest { topics: Vec::new(), ..poll("t", id, 0, 500, 1) };
+    let empty = FetchRequest {
+        topics: Vec::new(),
+        ..poll("t", id, 0, 500, 1)
+    };
     assert!(rig.once(12, &empty).responses.is_empty());
 }
 
@@ -298,9 +377,16 @@ fn min_bytes_0_and_no_partitions_are_answered_at_once() {
 fn an_error_of_one_partition_is_told_at_once() {
     let mut rig = Rig::new();
     let id = rig.create("t", 1);
-    let request = FetchRequest { max_wait_ms: 500, ..parts("t", id, &[(0, 0), (7, 0)]) };
+    let request = FetchRequest {
+        max_wait_ms: 500,
+        ..parts("t", id, &[(0, 0), (7, 0)])
+    };
     let answer = rig.once(12, &request);
-    let codes: Vec<_> = answer.responses[0].partitions.iter().map(|p| error(p.error_code)).collect();
+    let codes: Vec<_> = answer.responses[0]
+        .partitions
+        .iter()
+        .map(|p| error(p.error_code))
+        .collect();
     assert_eq!(codes, [ErrorCode::None, ErrorCode::UnknownTopicOrPartition]);
 }
 
@@ -313,10 +399,16 @@ fn nothing_is_seen_before_it_is_as_durable_as_its_producer_asked() {
     rig.send(producer, 12, &to(-1, ("t", id), 0, batch(&["a"])));
     rig.run();
     let answer = rig.once(12, &from("t", id, 0, 0));
-    assert_eq!((first(&answer).high_watermark, sizes(&answer)), (0, vec![(0, 0)]));
+    assert_eq!(
+        (first(&answer).high_watermark, sizes(&answer)),
+        (0, vec![(0, 0)])
+    );
     // Between the high watermark and the log's end is nothing yet, and no error.
     let answer = rig.once(12, &from("t", id, 0, 1));
-    assert_eq!((code(&answer), sizes(&answer)), (ErrorCode::None, vec![(0, 0)]));
+    assert_eq!(
+        (code(&answer), sizes(&answer)),
+        (ErrorCode::None, vec![(0, 0)])
+    );
     rig.hold_disk = false;
     rig.run();
     let answer = rig.once(12, &from("t", id, 0, 0));
@@ -334,7 +426,9 @@ fn a_topic_deleted_under_a_waiting_fetch_is_unknown_to_it() {
     rig.delete("t");
     let answer = answered(&mut rig, by_name, named).expect("told at once");
     assert_eq!(code(&answer), ErrorCode::UnknownTopicOrPartition);
-    let answer = rig.answer::<FetchRequest>(by_id, 17, with_id).expect("told at once");
+    let answer = rig
+        .answer::<FetchRequest>(by_id, 17, with_id)
+        .expect("told at once");
     assert_eq!(code(&answer), ErrorCode::UnknownTopicId);
 }
 
@@ -356,11 +450,18 @@ fn a_client_that_leaves_is_no_longer_waited_for() {
 // -- sessions (KIP-227)
 
 fn session(id: i32, epoch: i32, request: FetchRequest<'static>) -> FetchRequest<'static> {
-    FetchRequest { session_id: id, session_epoch: epoch, ..request }
+    FetchRequest {
+        session_id: id,
+        session_epoch: epoch,
+        ..request
+    }
 }
 
 fn nothing() -> FetchRequest<'static> {
-    FetchRequest { topics: Vec::new(), ..from("t", Uuid::ZERO, 0, 0) }
+    FetchRequest {
+        topics: Vec::new(),
+        ..from("t", Uuid::ZERO, 0, 0)
+    }
 }
 
 #[test]
@@ -369,13 +470,21 @@ fn a_session_names_what_changed_and_nothing_else() {
         let mut rig = Rig::new();
         let id = rig.topic_with(3, &[(0, "a")]);
         let conn = rig.open();
-        let full = rig.ask(conn, version, &session(0, 0, parts("t", id, &[(0, 0), (1, 0), (2, 0)])));
+        let full = rig.ask(
+            conn,
+            version,
+            &session(0, 0, parts("t", id, &[(0, 0), (1, 0), (2, 0)])),
+        );
         assert_eq!(sizes(&full).len(), 3, "a full answer names all");
         let s = full.session_id;
         assert!(s > 0);
         // The client goes on behind what it got; nothing is new.
         let answer = rig.ask(conn, version, &session(s, 1, parts("t", id, &[(0, 1)])));
-        assert_eq!((answer.session_id, sizes(&answer)), (s, vec![]), "v{version}");
+        assert_eq!(
+            (answer.session_id, sizes(&answer)),
+            (s, vec![]),
+            "v{version}"
+        );
         rig.produce(("t", id), 1, batch(&["b"]));
         let answer = rig.ask(conn, version, &session(s, 2, nothing()));
         assert_eq!(sizes(&answer), [(1, batch(&["b"]).len())]);
@@ -390,9 +499,15 @@ fn a_forgotten_partition_is_named_no_more_and_the_last_one_ends_the_session() {
     let mut rig = Rig::new();
     let id = rig.topic_with(2, &[(0, "a"), (1, "b")]);
     let conn = rig.open();
-    let s = rig.ask(conn, 18, &session(0, 0, parts("t", id, &[(0, 0), (1, 0)]))).session_id;
+    let s = rig
+        .ask(conn, 18, &session(0, 0, parts("t", id, &[(0, 0), (1, 0)])))
+        .session_id;
     let forget = |partitions: Vec<i32>| FetchRequest {
-        forgotten_topics_data: vec![ForgottenTopic { topic_id: id, partitions, ..Default::default() }],
+        forgotten_topics_data: vec![ForgottenTopic {
+            topic_id: id,
+            partitions,
+            ..Default::default()
+        }],
         ..nothing()
     };
     let answer = rig.ask(conn, 18, &session(s, 1, forget(vec![0])));
@@ -408,7 +523,9 @@ fn sessions_and_epochs_that_are_wrong_are_refused() {
     let mut rig = Rig::new();
     let id = rig.topic_with(1, &[(0, "a")]);
     let conn = rig.open();
-    let s = rig.ask(conn, 12, &session(0, 0, from("t", id, 0, 0))).session_id;
+    let s = rig
+        .ask(conn, 12, &session(0, 0, from("t", id, 0, 0)))
+        .session_id;
     let mut told = |version, session_id, epoch, request: FetchRequest<'static>| {
         // On another connection: a session is not bound to one.
         let answer = rig.once(version, &session(session_id, epoch, request));
@@ -417,13 +534,33 @@ fn sessions_and_epochs_that_are_wrong_are_refused() {
         }
         error(answer.error_code)
     };
-    assert_eq!(told(12, s, 2, nothing()), ErrorCode::InvalidFetchSessionEpoch);
-    assert_eq!(told(12, s, 1, nothing()), ErrorCode::None, "it survived that");
-    assert_eq!(told(12, s, 1, nothing()), ErrorCode::InvalidFetchSessionEpoch);
-    assert_eq!(told(13, s, 2, nothing()), ErrorCode::FetchSessionTopicIdError);
-    assert_eq!(told(12, s + 1, 2, nothing()), ErrorCode::FetchSessionIdNotFound);
+    assert_eq!(
+        told(12, s, 2, nothing()),
+        ErrorCode::InvalidFetchSessionEpoch
+    );
+    assert_eq!(
+        told(12, s, 1, nothing()),
+        ErrorCode::None,
+        "it survived that"
+    );
+    assert_eq!(
+        told(12, s, 1, nothing()),
+        ErrorCode::InvalidFetchSessionEpoch
+    );
+    assert_eq!(
+        told(13, s, 2, nothing()),
+        ErrorCode::FetchSessionTopicIdError
+    );
+    assert_eq!(
+        told(12, s + 1, 2, nothing()),
+        ErrorCode::FetchSessionIdNotFound
+    );
     assert_eq!(told(12, 0, 2, nothing()), ErrorCode::FetchSessionIdNotFound);
-    assert_eq!(told(12, s, -1, from("t", id, 0, 0)), ErrorCode::None, "closes it");
+    assert_eq!(
+        told(12, s, -1, from("t", id, 0, 0)),
+        ErrorCode::None,
+        "closes it"
+    );
     assert_eq!(told(12, s, 2, nothing()), ErrorCode::FetchSessionIdNotFound);
 }
 
@@ -435,7 +572,11 @@ fn a_partition_in_error_is_named_again_when_it_heals() {
     let answer = rig.ask(conn, 12, &session(0, 0, parts("t", id, &[(0, 0), (1, 0)])));
     let s = answer.session_id;
     let answer = rig.ask(conn, 12, &session(s, 1, nothing()));
-    let codes: Vec<_> = answer.responses[0].partitions.iter().map(|p| (p.partition_index, p.error_code)).collect();
+    let codes: Vec<_> = answer.responses[0]
+        .partitions
+        .iter()
+        .map(|p| (p.partition_index, p.error_code))
+        .collect();
     assert_eq!(codes, [(1, 3)], "the error is told each time");
     rig.grow("t", 2);
     let answer = rig.ask(conn, 12, &session(s, 2, nothing()));
@@ -450,7 +591,10 @@ fn a_full_cache_gives_no_sessions_until_an_idle_one_can_go() {
     let mut rig = Rig::new();
     let id = rig.create("t", 1);
     let conn = rig.open();
-    let mut open = |rig: &mut Rig| rig.ask(conn, 12, &session(0, 0, from("t", id, 0, 0))).session_id;
+    let mut open = |rig: &mut Rig| {
+        rig.ask(conn, 12, &session(0, 0, from("t", id, 0, 0)))
+            .session_id
+    };
     let mut sessions: Vec<i32> = (0..1000).map(|_| open(&mut rig)).collect();
     sessions.sort_unstable();
     sessions.dedup();

@@ -62,6 +62,8 @@ asks! {
 
 pub struct Setup {
     pub shards: u16,
+    /// The cluster that the process believes to belong to.
+    pub cluster_id: Option<Uuid>,
     pub statics: Vec<(&'static str, &'static str)>,
     pub auto_create_topics: bool,
     pub store: StoreConfig,
@@ -72,6 +74,7 @@ impl Default for Setup {
     fn default() -> Setup {
         Setup {
             shards: 1,
+            cluster_id: None,
             statics: Vec::new(),
             auto_create_topics: true,
             store: StoreConfig::default(),
@@ -85,6 +88,8 @@ impl Default for Setup {
 struct Wire {
     shard: usize,
     received: VecDeque<u8>,
+    /// Bytes that the shard was not told of yet.
+    unsent: usize,
     closed: bool,
     paused: bool,
 }
@@ -95,6 +100,8 @@ pub struct Rig {
     pub now: Now,
     /// While set, the disk completes nothing.
     pub hold_disk: bool,
+    /// While set, clients read nothing: what is given to send stays with the kernel.
+    pub hold_sends: bool,
     events: Vec<VecDeque<Event>>,
     again: BTreeSet<usize>,
     wake_at: Vec<Option<Instant>>,
@@ -116,7 +123,7 @@ pub fn node(shard: u16) -> i32 {
     NodeId::of(0, ShardIndex(shard)).0
 }
 
-fn register(shards: u16) -> Command {
+fn register(shards: u16, cluster_id: Option<Uuid>) -> Command {
     let endpoints = |shard: u16| ShardEndpoints {
         shard: ShardIndex(shard),
         endpoints: vec![Endpoint {
@@ -130,7 +137,7 @@ fn register(shards: u16) -> Command {
         incarnation: INCARNATION,
         rack: None,
         shards: (0..shards).map(endpoints).collect(),
-        cluster_id: None,
+        cluster_id,
     }
 }
 
@@ -176,7 +183,7 @@ impl Rig {
                 shards: setup.shards,
                 incarnation: INCARNATION,
                 listeners: vec![listener(shard)],
-                register: (shard == 0).then(|| register(setup.shards)),
+                register: (shard == 0).then(|| register(setup.shards, setup.cluster_id)),
                 auto_create_topics: setup.auto_create_topics,
                 fetch_bytes_max: 57_671_680,
                 request_bytes_max: 104_857_600,
@@ -206,6 +213,7 @@ impl Rig {
                 wall: WALL_MS,
             },
             hold_disk: false,
+            hold_sends: false,
             wires: BTreeMap::new(),
             next_conn: 0,
             next_correlation: 100,
@@ -307,8 +315,11 @@ impl Rig {
             let wire = self.wires.get_mut(&conn).expect("a connection");
             if !wire.closed {
                 wire.received.extend(bytes);
-                self.events[shard].push_back(Event::Sent { conn, bytes: len });
+                wire.unsent += len;
             }
+        }
+        if !self.hold_sends {
+            self.tell_sent();
         }
         for conn in actions.closes {
             let wire = self.wires.get_mut(&conn).expect("a connection");
@@ -333,6 +344,17 @@ impl Rig {
             self.again.insert(shard);
         } else {
             self.again.remove(&shard);
+        }
+    }
+
+    /// Clients have read what they were sent.
+    pub fn tell_sent(&mut self) {
+        for (conn, wire) in &mut self.wires {
+            let bytes = std::mem::take(&mut wire.unsent);
+            if bytes > 0 && !wire.closed {
+                let conn = *conn;
+                self.events[wire.shard].push_back(Event::Sent { conn, bytes });
+            }
         }
     }
 
@@ -513,11 +535,14 @@ impl Rig {
 impl Rig {
     pub fn delete(&mut self, name: &'static str) {
         use corelane::wire::msg::delete_topics_request::DeleteTopicsRequest;
-        let answer = self.once(5, &DeleteTopicsRequest {
-            topic_names: vec![name.into()],
-            timeout_ms: 10_000,
-            ..Default::default()
-        });
+        let answer = self.once(
+            5,
+            &DeleteTopicsRequest {
+                topic_names: vec![name.into()],
+                timeout_ms: 10_000,
+                ..Default::default()
+            },
+        );
         assert_eq!(answer.responses[0].error_code, 0);
     }
 
@@ -525,15 +550,24 @@ impl Rig {
         use corelane::wire::msg::create_partitions_request::{
             CreatePartitionsRequest, CreatePartitionsTopic,
         };
-        let answer = self.once(3, &CreatePartitionsRequest {
-            topics: vec![CreatePartitionsTopic {
-                name: name.into(),
-                count,
-                assignments: None,
-            }],
-            timeout_ms: 10_000,
-            ..Default::default()
-        });
+        let answer = self.once(
+            3,
+            &CreatePartitionsRequest {
+                topics: vec![CreatePartitionsTopic {
+                    name: name.into(),
+                    count,
+                    assignments: None,
+                }],
+                timeout_ms: 10_000,
+                ..Default::default()
+            },
+        );
         assert_eq!(answer.results[0].error_code, 0);
+    }
+}
+
+impl Rig {
+    pub fn has_answer(&self, conn: ConnId) -> bool {
+        !self.wires[&conn].received.is_empty()
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Call, Flow, answer};
 use crate::meta::config::{ConfigEntry, describe_broker};
-use crate::meta::{Resource, is_valid_topic_name};
+use crate::meta::{ApiError, Resource, topic_name_fault};
 use crate::model::ErrorCode;
 use crate::shard::{Actions, Shard};
 use crate::wire::msg::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
@@ -33,7 +33,7 @@ impl Shard {
             let described = self.describe_resource(resource);
             let (error, error_message, entries) = match described {
                 Ok(entries) => (ErrorCode::None, None, entries),
-                Err((error, text)) => (error, Some(text), Vec::new()),
+                Err(error) => (error.code, error.message, Vec::new()),
             };
             let wanted = |entry: &&ConfigEntry| match &resource.configuration_keys {
                 None => true,
@@ -63,53 +63,65 @@ impl Shard {
     fn describe_resource(
         &self,
         resource: &DescribeConfigsResource<'_>,
-    ) -> Result<Vec<ConfigEntry>, (ErrorCode, String)> {
+    ) -> Result<Vec<ConfigEntry>, ApiError> {
+        let wrong = |text: &str| Err(ApiError::new(ErrorCode::InvalidRequest, text));
         let name: &str = &resource.resource_name;
         match Resource::from_code(resource.resource_type) {
             Some(Resource::Topic) => {
-                if !is_valid_topic_name(name) {
-                    return Err((
+                if let Some(fault) = topic_name_fault(name) {
+                    return Err(ApiError::new(
                         ErrorCode::InvalidTopicException,
-                        format!("Topic name is invalid: '{name}'"),
+                        format!("Topic name is invalid: {fault}"),
                     ));
                 }
                 let described = self
                     .image
                     .topic_id(name)
                     .and_then(|id| self.image.describe_topic(id));
-                described.ok_or((
-                    ErrorCode::UnknownTopicOrPartition,
-                    ErrorCode::UnknownTopicOrPartition.name().to_string(),
-                ))
+                described.ok_or(ApiError::bare(ErrorCode::UnknownTopicOrPartition))
             }
             Some(Resource::Broker) => self.describe_node(name),
-            Some(Resource::ClientMetrics | Resource::Group) => Ok(Vec::new()),
-            None if resource.resource_type == BROKER_LOGGER => Ok(Vec::new()),
-            None => Err((
-                ErrorCode::InvalidRequest,
-                format!("Unsupported resource type: {}", resource.resource_type),
+            Some(Resource::ClientMetrics) if name.is_empty() => {
+                wrong("Client metrics subscription name must not be empty")
+            }
+            // Nothing is set for any subscription, and no logger has a level of its own.
+            Some(Resource::ClientMetrics) => Ok(Vec::new()),
+            None if resource.resource_type == BROKER_LOGGER => match self.check_node(name, false) {
+                Ok(()) => Ok(Vec::new()),
+                Err(error) => Err(error),
+            },
+            Some(Resource::Group) | None => wrong(&format!(
+                "Unsupported resource type: {}",
+                resource.resource_type
             )),
         }
     }
 
-    fn describe_node(&self, name: &str) -> Result<Vec<ConfigEntry>, (ErrorCode, String)> {
+    /// A node answers for itself.
+    fn check_node(&self, name: &str, or_all: bool) -> Result<(), ApiError> {
+        let wrong = |text: String| Err(ApiError::new(ErrorCode::InvalidRequest, text));
+        if name.is_empty() {
+            return wrong("Broker id must not be empty".to_string());
+        }
+        let Ok(asked) = name.parse::<i32>() else {
+            return wrong(format!("Broker id must be an integer, but it is: {name}"));
+        };
+        if asked == self.node.0 {
+            return Ok(());
+        }
+        let or_all = if or_all { " or empty string," } else { "" };
+        wrong(format!(
+            "Unexpected broker id, expected {}{or_all} but received {name}",
+            self.node.0
+        ))
+    }
+
+    fn describe_node(&self, name: &str) -> Result<Vec<ConfigEntry>, ApiError> {
         if name.is_empty() {
             // The defaults of the whole cluster: what was set dynamically for all brokers, which is nothing yet.
             return Ok(Vec::new());
         }
-        let asked = name.parse::<i32>().map_err(|_| {
-            (
-                ErrorCode::InvalidRequest,
-                format!("Broker id must be an integer, but it is: {name}"),
-            )
-        })?;
-        if asked != self.node.0 {
-            let text = format!(
-                "Unexpected broker id, expected {} or empty string, but received {name}",
-                self.node.0
-            );
-            return Err((ErrorCode::InvalidRequest, text));
-        }
+        self.check_node(name, true)?;
         let mut actual = BTreeMap::new();
         actual.insert("node.id", self.node.0.to_string());
         actual.insert("broker.id", self.node.0.to_string());

@@ -198,11 +198,12 @@ impl Shard {
         let log = self.store.log(tp).ok_or(ErrorCode::NotLeaderOrFollower)?;
         let found = match question.timestamp {
             LATEST => Some((end, -1, epoch_now)),
-            EARLIEST | EARLIEST_LOCAL | EARLIEST_PENDING_UPLOAD => {
+            EARLIEST | EARLIEST_LOCAL => {
                 let start = log.start();
                 Some((start, -1, log.epochs().epoch_at(start).unwrap_or(epoch_now)))
             }
-            LATEST_TIERED => None,
+            // There is no tiered storage.
+            LATEST_TIERED | EARLIEST_PENDING_UPLOAD => None,
             timestamp => {
                 let plan = match timestamp {
                     MAX_TIMESTAMP => self.store.offset_of_max_timestamp(tp, end),

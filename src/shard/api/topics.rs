@@ -223,7 +223,11 @@ fn created(call: Call, asked: &[NewTopic], result: &OutcomeResult) -> Vec<u8> {
 
 fn deleted(call: Call, asked: &[TopicRef], result: &OutcomeResult) -> Vec<u8> {
     let item = |name: &Option<String>, topic_id, error: &Option<ApiError>| {
-        let (error, error_message) = error_of(error);
+        let (mut error, error_message) = error_of(error);
+        // The code came with version 3.
+        if error == ErrorCode::TopicDeletionDisabled && call.version < 3 {
+            error = ErrorCode::InvalidRequest;
+        }
         DeletableTopicResult {
             name: name.clone().map(Cow::from),
             topic_id,
