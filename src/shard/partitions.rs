@@ -35,6 +35,8 @@ impl Shard {
                     );
                 }
             }
+            // The store is ending its logs: no more of them.
+            None if self.stopping => {}
             None => {
                 debug_assert!(log_state.is_none(), "a log is open only while it is hosted");
                 self.store.open(
