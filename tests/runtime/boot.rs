@@ -1,0 +1,159 @@
+//! What ends a start, and what ends a process.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::broker::{Broker, TestDir, api_versions, ask, command, metadata};
+
+/// Starts a broker that must refuse: exit code 1 and one line, which is given.
+fn refused(mut command: Command) -> String {
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let lines: Vec<&str> = said.lines().filter(|l| !l.contains(" WARN ")).collect();
+    assert_eq!(lines.len(), 1, "{said}");
+    assert!(lines[0].starts_with("corelane: "), "{said}");
+    lines[0].to_string()
+}
+
+fn refuses(settings: &[&str], parts: &[&str]) {
+    let line = refused(command(settings));
+    for part in parts {
+        assert!(line.contains(part), "'{part}' is not in: {line}");
+    }
+}
+
+fn in_dir(dir: &TestDir) -> String {
+    format!("log.dirs={}", dir.0.display())
+}
+
+#[test]
+fn a_wrong_setting_is_one_line_that_says_what_to_write() {
+    let dir = TestDir::new("setting");
+    let dir = in_dir(&dir);
+    refuses(&[&dir, "shards=0"], &["shards=0", "allowed is"]);
+    refuses(
+        &[&dir, "num.partition=3"],
+        &["did you mean 'num.partitions'?"],
+    );
+    refuses(
+        &[&dir, "listeners=PLAINTEXT:9092"],
+        &["listeners", "NAME://host:port"],
+    );
+    refuses(
+        &["log.dirs=/proc/nowhere"],
+        &["/proc/nowhere", "set log.dirs"],
+    );
+}
+
+#[test]
+fn a_port_in_use_is_named_with_a_range_to_take_instead() {
+    let dir = TestDir::new("port");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    refuses(
+        &[
+            &in_dir(&dir),
+            &format!("listeners=PLAINTEXT://127.0.0.1:{port}"),
+            "shards=1",
+        ],
+        &[
+            &format!("port {port} of 127.0.0.1 is in use"),
+            "listeners=PLAINTEXT://127.0.0.1:",
+        ],
+    );
+}
+
+#[test]
+fn a_directory_in_use_of_a_newer_format_or_of_another_process_is_refused() {
+    let dir = TestDir::new("dir");
+    let broker = Broker::start(&dir.0, &["shards=1"]);
+    let settings = [
+        &in_dir(&dir),
+        "listeners=PLAINTEXT://127.0.0.1:0",
+        "shards=1",
+    ];
+    refuses(&settings, &["is in use by another process", "log.dirs"]);
+    broker.stop();
+
+    let other = [&settings[..], &["node.id=7"]].concat();
+    refuses(&other, &["belongs to node.id=0, not 7", "set node.id=0"]);
+
+    let file = dir.0.join("meta.properties");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let newer = text.replace("corelane.format=1", "corelane.format=2");
+    assert_ne!(text, newer);
+    std::fs::write(&file, newer).unwrap();
+    refuses(&settings, &["newer format", "start the newer Corelane"]);
+
+    let of_kafka = text.replace("corelane.format=1\n", "");
+    std::fs::write(&file, of_kafka).unwrap();
+    refuses(&settings, &["written by Apache Kafka"]);
+
+    std::fs::write(&file, text).unwrap();
+    Broker::start(&dir.0, &["shards=1"]).stop();
+}
+
+#[test]
+fn too_few_files_are_said_before_anything_starts() {
+    let dir = TestDir::new("files");
+    let mut limited = Command::new("sh");
+    limited
+        .args([
+            "-c",
+            "ulimit -n 100; exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_corelane"),
+            "serve",
+        ])
+        .args([&in_dir(&dir), "listeners=PLAINTEXT://127.0.0.1:0"]);
+    let line = refused(limited);
+    assert!(
+        line.contains("open files") && line.contains("ulimit -n"),
+        "{line}"
+    );
+}
+
+#[test]
+fn sigterm_and_sigint_end_it_within_five_seconds_whatever_clients_do() {
+    for signal in ["TERM", "INT"] {
+        let dir = TestDir::new("signal");
+        let mut broker = Broker::start(&dir.0, &["shards=2"]);
+        broker.create_topic("t", 4);
+        broker.produce("t", 4, 0..1000, 100);
+        // One idle, one in the middle of a frame, one that never reads.
+        let mut idle = broker.connect(0);
+        ask(&mut idle, &api_versions(1));
+        let mut half = broker.connect(1);
+        std::io::Write::write_all(&mut half, &metadata(2)[..7]).unwrap();
+        let mut stuck = broker.connect(1);
+        for number in 0..50 {
+            std::io::Write::write_all(&mut stuck, &metadata(number)).unwrap();
+        }
+        broker.signal(signal);
+        let since = Instant::now();
+        let status = broker.wait();
+        assert!(status.success(), "{signal}: {status}, {:?}", broker.said());
+        assert!(since.elapsed() < Duration::from_secs(5));
+        assert_eq!(idle.read(&mut [0]).unwrap(), 0, "the connection is closed");
+    }
+}
+
+#[test]
+fn a_cluster_keeps_its_name_and_its_topics_over_restarts() {
+    let dir = TestDir::new("restart");
+    let broker = Broker::start(&dir.0, &["shards=1"]);
+    broker.create_topic("kept", 3);
+    let properties = std::fs::read_to_string(dir.0.join("meta.properties")).unwrap();
+    broker.kill();
+    let broker = Broker::start(&dir.0, &["shards=1"]);
+    let mut client = corelane::client::Client::new(broker.cluster());
+    let seen = client.metadata(None).unwrap();
+    assert_eq!(seen.topics["kept"].partitions.len(), 3);
+    assert_eq!(
+        std::fs::read_to_string(dir.0.join("meta.properties")).unwrap(),
+        properties
+    );
+    broker.stop();
+}
