@@ -6,10 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::StatFs;
+use tracing::{error, info};
 
 use super::config::BootError;
 use crate::disk::blocking::Disk;
-use crate::log::{Ids, Opened, StoreConfig};
+use crate::log::{DiskResult, Finish, Ids, Opened, Replay, Step, Stopped, StoreConfig};
 use crate::meta::{Image, StaticConfig};
 use crate::model::Rng;
 use crate::model::limit::{BLOCK_BYTES, JOURNAL_BYTES_MAX, JOURNAL_FILE_BYTES_MIN};
@@ -17,8 +18,45 @@ use crate::quorum::{self, Booted, Quorum};
 
 /// Replays every journal of the log dir, whichever shard wrote it.
 pub(super) fn replay(dir: &Path, shards: u16) -> Result<Opened, BootError> {
-    let _ = (Disk::new(dir), shards);
-    Ok(Opened::default())
+    let mut replay = Replay::new(shards);
+    let opened = run_all(dir, |last| replay.next(last))
+        .map_err(|why| BootError(format!("the data directory {}: {why}", dir.display())))?;
+    for (shard, first, last) in &opened.breaks {
+        error!(
+            shard = shard.0,
+            first, last, "frames of a journal were flushed and are gone: a disk lost them"
+        );
+    }
+    if opened.replayed_bytes > 0 {
+        info!(
+            bytes = opened.replayed_bytes,
+            "replayed what the journals had and the segments did not"
+        );
+    }
+    Ok(*opened)
+}
+
+/// Notes a clean stop, once all shards have stopped. Gives whether it was one.
+pub(super) fn finish(dir: &Path, opened: Opened, stopped: Vec<Stopped>) -> Result<bool, String> {
+    // The epoch of the registration is not kept anywhere yet; -1 is Kafka's "none".
+    let mut finish = Finish::new(opened, stopped, -1);
+    run_all(dir, |last| finish.next(last))
+}
+
+/// Drives a cursor over a log dir.
+fn run_all<T>(
+    dir: &Path,
+    mut next: impl FnMut(Option<DiskResult>) -> Step<T>,
+) -> Result<T, String> {
+    let mut disk = Disk::new(dir);
+    let mut last = None;
+    loop {
+        match next(last.take()) {
+            Step::Op(op) => last = Some(disk.run(op)),
+            Step::Done(done) => return Ok(done),
+            Step::Failed(why) => return Err(why),
+        }
+    }
 }
 
 /// How the controller's shard opens the metadata log: on its own thread, because nothing of a quorum moves between threads.

@@ -23,7 +23,7 @@ use super::park::Park;
 use super::process::News;
 use super::ring::{Ring, Waker};
 use crate::disk::{self, Disk};
-use crate::log::{Opened, Store, StoreConfig};
+use crate::log::{Opened, Stopped, Store, StoreConfig};
 use crate::meta::Image;
 use crate::model::limit::{NAP_MS, STOP_SEND_MS, TURN_EVENTS_MAX};
 use crate::model::{Instant, Now, Uuid};
@@ -96,8 +96,8 @@ const IO_MEMORY_BYTES: usize = 64 * 1024;
 /// Entries of glommio's rings.
 const EXECUTOR_RING_ENTRIES: usize = 32;
 
-/// Runs a shard until it has stopped; the error is for the operator.
-pub(super) fn run(seed: Seed) -> Result<(), String> {
+/// Runs a shard until it has stopped, and gives what its store leaves; the error is for the operator.
+pub(super) fn run(seed: Seed) -> Result<Stopped, String> {
     let cpu = seed.cpu;
     let executor = LocalExecutorBuilder::new(Placement::Fixed(cpu))
         .name("shard")
@@ -109,14 +109,17 @@ pub(super) fn run(seed: Seed) -> Result<(), String> {
     executor.run(drive(seed))
 }
 
-async fn drive(seed: Seed) -> Result<(), String> {
+async fn drive(seed: Seed) -> Result<Stopped, String> {
     let nudges = seed.nudges.clone();
     let mut driver = Driver::new(seed)?;
     let park = Park::new(driver.ring.parked_file().map_err(of_ring)?, nudges);
     loop {
         driver.turn()?;
         if driver.is_over() {
-            return Ok(());
+            let stopped = driver.shard.store().stopped();
+            return stopped
+                .cloned()
+                .ok_or("it ended before it stopped".to_string());
         }
         if driver.has_work() {
             driver.ring.submit().map_err(of_ring)?;
@@ -160,7 +163,7 @@ impl Driver {
         let watched = ring.watched().map_err(of_ring)?;
         let waker = seed.waker;
         let disk = Disk::new(&seed.dir, move || waker.wake())
-            .map_err(|error| format!("the helper thread of the disk does not start: {error}"))?;
+            .map_err(|error| format!("the helper threads of the disk do not start: {error}"))?;
         let mut net = Net::new(seed.conns_max);
         for socket in seed.sockets {
             net.listen(socket);

@@ -19,7 +19,7 @@ use super::metronome::{self, Watched};
 use super::ports::{self, Ports};
 use super::properties::{self, LogDir};
 use super::ring::Waker;
-use crate::log::{Opened, StoreConfig};
+use crate::log::{Opened, Stopped, StoreConfig};
 use crate::meta::Command;
 use crate::model::limit::STOP_MS;
 use crate::model::{NodeId, Rng, ShardIndex, Uuid};
@@ -36,7 +36,7 @@ pub(super) enum News {
     Serving,
     Ended {
         shard: ShardIndex,
-        result: Result<(), String>,
+        result: Result<Stopped, String>,
     },
     Signal(i32),
 }
@@ -231,6 +231,10 @@ struct Process {
     ended: usize,
     stopping_since: Option<Instant>,
     failed: Option<String>,
+    /// What the shards left.
+    stopped: Vec<Stopped>,
+    dir: PathBuf,
+    opened: Opened,
 }
 
 /// One shard of it.
@@ -275,6 +279,9 @@ impl Process {
             ended: 0,
             stopping_since: None,
             failed: None,
+            stopped: Vec::new(),
+            dir: plan.dir.clone(),
+            opened: plan.opened.clone(),
         })
     }
 
@@ -295,13 +302,15 @@ impl Process {
             }
         }
         let _ = rustix::io::write(&*end, &1u64.to_ne_bytes());
-        match self.failed {
-            None => {
-                info!("stopped");
-                Ok(())
-            }
-            Some(why) => Err(BootError(why)),
+        if let Some(why) = self.failed {
+            return Err(BootError(why));
         }
+        match boot::finish(&self.dir, self.opened, self.stopped) {
+            Ok(true) => info!("stopped"),
+            Ok(false) => warn!("stopped; not all logs could be closed, the next start checks them"),
+            Err(why) => warn!("stopped, but the next start checks all logs: {why}"),
+        }
+        Ok(())
     }
 
     /// `None` when a stop has taken too long.
@@ -330,14 +339,14 @@ impl Process {
             }
             News::Ended { shard, result } => {
                 self.ended += 1;
-                if let Err(why) = result {
-                    // The first is the cause.
-                    let why = format!("shard {}: {why}", shard.0);
-                    error!("{why}");
-                    self.failed.get_or_insert(why);
-                } else if self.stopping_since.is_none() {
-                    self.failed
-                        .get_or_insert(format!("shard {} ended by itself", shard.0));
+                match result {
+                    Ok(stopped) => self.stopped.push(stopped),
+                    Err(why) => {
+                        let why = format!("shard {}: {why}", shard.0);
+                        error!("{why}");
+                        // The first is the cause.
+                        self.failed.get_or_insert(why);
+                    }
                 }
                 // One machine is the unit of failure: what is left would answer for partitions that nobody serves.
                 self.stop();
@@ -403,9 +412,9 @@ fn start_shard(seed: Seed, news: flume::Sender<News>) -> Result<(), BootError> {
         let mut ended = Ended {
             shard,
             news,
-            result: Err("a bug ended its thread; see the lines above".to_string()),
+            result: None,
         };
-        ended.result = drive::run(seed);
+        ended.result = Some(drive::run(seed));
     };
     std::thread::Builder::new()
         .name(format!("shard-{}", shard.0))
@@ -418,12 +427,13 @@ fn start_shard(seed: Seed, news: flume::Sender<News>) -> Result<(), BootError> {
 struct Ended {
     shard: ShardIndex,
     news: flume::Sender<News>,
-    result: Result<(), String>,
+    result: Option<Result<Stopped, String>>,
 }
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let result = std::mem::replace(&mut self.result, Ok(()));
+        let bug = || Err("a bug ended its thread; see the lines above".to_string());
+        let result = self.result.take().unwrap_or_else(bug);
         let _ = self.news.send(News::Ended {
             shard: self.shard,
             result,
