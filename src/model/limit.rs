@@ -115,9 +115,6 @@ pub const JOURNAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// A journal file has at least so many bytes, however many shards share the bound.
 pub const JOURNAL_FILE_BYTES_MIN: u64 = 1024 * 1024;
 
-/// How long the turn loop waits for the next completion in the ring itself, before it parks its executor, milliseconds.
-pub const NAP_MS: u64 = 2;
-
 /// What a stop may take, milliseconds; then the process ends as it is, as after a kill.
 pub const STOP_MS: u64 = 5_000;
 

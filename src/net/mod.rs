@@ -569,8 +569,10 @@ fn poll_listener(socket: &OwnedFd, index: usize) -> Entry {
         .user_data(KIND_LISTENER << KIND_SHIFT | index as u64)
 }
 
+/// AsyncCancel, not PollRemove: that one fails with EALREADY on a poll that is just being told of something, which a shutdown always
+/// is, and leaves it armed for good.
 fn cancel_poll(user_data: u64) -> Entry {
-    opcode::PollRemove::new(user_data)
+    opcode::AsyncCancel::new(user_data)
         .build()
         .flags(Flags::SKIP_SUCCESS)
         .user_data(KIND_CANCEL << KIND_SHIFT)

@@ -4,28 +4,30 @@
 //! completions, messages, bytes -> events -> Shard::turn -> sends, disk operations, messages -> one submission
 //! ```
 //!
-//! A loop that has more to do goes on at once. One that has not *naps* first: it waits in the ring, with the system call that submits
-//! what the turn left, so that a busy shard pays one `io_uring_enter` a turn. Only when nothing comes for a while it parks its executor,
-//! which costs half a dozen calls each time, but leaves the thread to others.
+//! A loop that has more to do goes on at once. One that has not waits in the ring, with the system call that submits what the turn left:
+//! a shard pays one `io_uring_enter` a turn, busy or not.
+//!
+//! The executor gives the shard its pinned thread and carries the loop, its one task. It is never parked: parking costs half a dozen system
+//! calls, and glommio 0.9 may park although a task is runnable, when its preemption timer fires between two of its looks. A thread outside
+//! that nudged it could not be told in time: a poll of the ring's descriptor is not woken by deferred task work (Linux 6.18), so that one
+//! shard in some twenty starts slept for good with a request in its socket.
 
 use std::collections::VecDeque;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::boot::{QuorumSeed, STORE_IDS};
 use super::mesh::Mesh;
-use super::park::Park;
+use super::metronome::TurnCount;
 use super::process::News;
 use super::ring::{Ring, Waker};
 use crate::disk::{self, Disk};
 use crate::log::{Opened, Stopped, Store, StoreConfig};
 use crate::meta::Image;
-use crate::model::limit::{NAP_MS, STOP_SEND_MS, TURN_EVENTS_MAX};
+use crate::model::limit::{STOP_SEND_MS, TURN_EVENTS_MAX};
 use crate::model::{Instant, Now, Uuid};
 use crate::net::Net;
 use crate::shard::{Actions, Event, Shard, ShardConfig};
@@ -43,8 +45,7 @@ pub(super) struct Seed {
     pub mesh: Mesh,
     pub waker: Waker,
     pub orders: flume::Receiver<Order>,
-    pub nudges: flume::Receiver<()>,
-    pub turns: Arc<AtomicU64>,
+    pub turns: TurnCount,
     pub news: flume::Sender<News>,
     pub clock: Clock,
 }
@@ -110,9 +111,7 @@ pub(super) fn run(seed: Seed) -> Result<Stopped, String> {
 }
 
 async fn drive(seed: Seed) -> Result<Stopped, String> {
-    let nudges = seed.nudges.clone();
     let mut driver = Driver::new(seed)?;
-    let park = Park::new(driver.ring.parked_file().map_err(of_ring)?, nudges);
     loop {
         driver.turn()?;
         if driver.is_over() {
@@ -124,7 +123,7 @@ async fn drive(seed: Seed) -> Result<Stopped, String> {
         if driver.has_work() {
             driver.ring.submit().map_err(of_ring)?;
         } else {
-            driver.rest(&park).await?;
+            driver.rest()?;
         }
     }
 }
@@ -140,7 +139,7 @@ struct Driver {
     shard: Shard,
     mesh: Mesh,
     orders: flume::Receiver<Order>,
-    turns: Arc<AtomicU64>,
+    turns: TurnCount,
     news: flume::Sender<News>,
     clock: Clock,
     /// As read at the start of the turn.
@@ -149,8 +148,6 @@ struct Driver {
     actions: Actions,
     /// The inbox may have more.
     more_messages: bool,
-    /// This turn had something from outside: the next is likely to come soon.
-    active: bool,
     /// Process and incarnation, that the image has once the shard serves.
     registration: (i32, Uuid),
     serving: bool,
@@ -160,7 +157,6 @@ struct Driver {
 impl Driver {
     fn new(seed: Seed) -> Result<Driver, String> {
         let ring = Ring::new(seed.waker.clone()).map_err(of_ring)?;
-        let watched = ring.watched().map_err(of_ring)?;
         let waker = seed.waker;
         let disk = Disk::new(&seed.dir, move || waker.wake())
             .map_err(|error| format!("the helper threads of the disk do not start: {error}"))?;
@@ -179,11 +175,6 @@ impl Driver {
         let registration = (seed.config.process, seed.config.incarnation);
         let store = Store::new(index, seed.store, seed.opened, STORE_IDS);
         let shard = Shard::new(seed.config, image, store, quorum);
-        let up = News::Up {
-            shard: index,
-            ring: watched,
-        };
-        let _ = seed.news.send(up);
         Ok(Driver {
             ring,
             net,
@@ -198,7 +189,6 @@ impl Driver {
             events: VecDeque::new(),
             actions: Actions::default(),
             more_messages: false,
-            active: false,
             registration,
             serving: false,
             stopped_at: None,
@@ -206,6 +196,7 @@ impl Driver {
     }
 
     fn turn(&mut self) -> Result<(), String> {
+        self.turns.step();
         self.now = self.clock.now();
         self.gather()?;
         self.actions.again = false;
@@ -214,19 +205,16 @@ impl Driver {
         self.carry_out();
         self.ring.push(&mut self.net.sqes).map_err(of_ring)?;
         self.ring.push(&mut self.disk.sqes).map_err(of_ring)?;
-        self.turns.fetch_add(1, Ordering::Relaxed);
+        self.turns.step();
         self.tell();
         Ok(())
     }
 
     /// What came from outside since the last turn becomes events.
     fn gather(&mut self) -> Result<(), String> {
-        let before = self.events.len();
         let (net, disk, events) = (&mut self.net, &mut self.disk, &mut self.events);
-        let mut completions = 0;
         self.ring
             .reap(|done| {
-                completions += 1;
                 if done.user_data & disk::USER_DATA_BIT != 0 {
                     disk.completed(done.user_data, done.result, events);
                 } else {
@@ -244,7 +232,6 @@ impl Driver {
             self.more_messages = self.mesh.receive(room, &mut self.events);
         }
         self.net.receive(self.now.mono, &mut self.events);
-        self.active = completions > 0 || self.events.len() > before;
         Ok(())
     }
 
@@ -335,32 +322,13 @@ impl Driver {
     }
 
     /// Waits for something to do.
-    async fn rest(&mut self, park: &Park) -> Result<(), String> {
-        let deadline = self.deadline();
-        let left_us = deadline.map_or(u64::MAX, |at| at.since_us(self.now.mono));
-        let nap_us = left_us.min(NAP_MS * 1000);
-        if nap_us == 0 {
+    fn rest(&mut self) -> Result<(), String> {
+        let left_us = self.deadline().map(|at| at.since_us(self.now.mono));
+        if left_us == Some(0) {
             return self.ring.submit().map_err(of_ring);
         }
-        if self.active || left_us == nap_us {
-            self.ring
-                .nap(Duration::from_micros(nap_us))
-                .map_err(of_ring)?;
-            if left_us == nap_us || self.ring.has_completions() {
-                return Ok(());
-            }
-        }
-        if let Some(at) = deadline {
-            let now = self.clock.now().mono;
-            self.ring.alarm(at, now).map_err(of_ring)?;
-        }
-        self.ring.submit().map_err(of_ring)?;
-        self.ring.quiet(false);
-        let parked = match self.ring.has_completions() {
-            true => Ok(()),
-            false => park.wait().await,
-        };
-        self.ring.quiet(true);
-        parked
+        self.ring
+            .wait(left_us.map(Duration::from_micros))
+            .map_err(of_ring)
     }
 }

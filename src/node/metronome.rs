@@ -1,119 +1,122 @@
-//! One plain thread that sees shards from outside: it nudges an executor that parked although something waits for it (see
-//! [`super::park`]), and says when a shard does not turn.
+//! One plain thread that sees shards from outside, and says when a turn does not end.
 //!
-//! It sleeps until some ring has completions; while that is so it looks every [`BEAT`]. An idle process does not wake it.
+//! A shard at rest is not looked into: it waits in its ring, where everything that concerns it ends the wait.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use tracing::warn;
 
-/// A shard that does not turn for so long although its ring has something is nudged: the bound on a wrong park is two of these.
-pub const BEAT: Duration = Duration::from_millis(5);
+/// How often it looks: an idle process has these wake-ups.
+const BEAT: Duration = Duration::from_millis(250);
 
-/// A shard that does not turn for so long is reported. A turn is to take a quarter of a millisecond.
-const REPORT_AFTER: Duration = Duration::from_millis(250);
+/// Counts both ends of the turns of a shard, so that it is odd within one. The one thing that threads share by themselves.
+#[derive(Clone, Default, Debug)]
+pub(super) struct TurnCount(Arc<AtomicU64>);
 
-/// What the metronome knows of a shard.
-pub(super) struct Watched {
-    /// Counts turns. The one thing that threads share by themselves.
-    pub turns: Arc<AtomicU64>,
-    /// Polls readable while the ring has completions.
-    pub ring: OwnedFd,
-    pub nudge: flume::Sender<()>,
+impl TurnCount {
+    pub fn step(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Ends when the other side of `end` is dropped.
+pub(super) fn start(shards: Vec<TurnCount>, end: flume::Receiver<()>) -> std::io::Result<()> {
+    std::thread::Builder::new()
+        .name("metronome".into())
+        .stack_size(128 * 1024)
+        .spawn(move || {
+            let mut beats: Vec<Beat> = shards.into_iter().map(Beat::new).collect();
+            while end.recv_timeout(BEAT) == Err(flume::RecvTimeoutError::Timeout) {
+                for (index, beat) in beats.iter_mut().enumerate() {
+                    tell(index, beat.look(Instant::now()));
+                }
+            }
+        })?;
+    Ok(())
 }
 
 struct Beat {
-    turns: u64,
+    turns: TurnCount,
+    seen: u64,
     since: Instant,
     reported: bool,
 }
 
-/// Ends when `end` becomes readable.
-pub(super) fn start(shards: Vec<Watched>, end: Arc<OwnedFd>) -> std::io::Result<()> {
-    std::thread::Builder::new()
-        .name("metronome".into())
-        .stack_size(128 * 1024)
-        .spawn(move || watch(&shards, &end))?;
-    Ok(())
+/// What is new about a shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seen {
+    Nothing,
+    Stuck(Duration),
+    GoesOn(Duration),
 }
 
-fn watch(shards: &[Watched], end: &OwnedFd) {
-    let mut beats: Vec<Beat> = Vec::new();
-    loop {
-        if !wait(shards, end) {
-            return;
-        }
-        let now = Instant::now();
-        beats.clear();
-        beats.extend(shards.iter().map(|shard| Beat {
-            turns: shard.turns.load(Ordering::Relaxed),
-            since: now,
-            reported: false,
-        }));
-        loop {
-            std::thread::sleep(BEAT);
-            let mut waiting = false;
-            for (index, (shard, beat)) in shards.iter().zip(&mut beats).enumerate() {
-                waiting |= look(index, shard, beat);
-            }
-            if !waiting {
-                break;
-            }
-        }
-    }
-}
-
-/// Until some ring has completions; false when it is time to end.
-fn wait(shards: &[Watched], end: &OwnedFd) -> bool {
-    let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(shards.len() + 1);
-    fds.push(PollFd::from_borrowed_fd(end.as_fd(), PollFlags::IN));
-    fds.extend(
-        shards
-            .iter()
-            .map(|shard| PollFd::from_borrowed_fd(shard.ring.as_fd(), PollFlags::IN)),
-    );
-    // EINTR and the like only make it look too early.
-    let _ = rustix::event::poll(&mut fds, None);
-    fds[0].revents().is_empty()
-}
-
-/// Whether the shard has something that it does not take.
-fn look(index: usize, shard: &Watched, beat: &mut Beat) -> bool {
-    let turns = shard.turns.load(Ordering::Relaxed);
-    let mut fds = [PollFd::from_borrowed_fd(shard.ring.as_fd(), PollFlags::IN)];
-    let waits = matches!(
-        rustix::event::poll(&mut fds, Some(&Timespec::default())),
-        Ok(1..)
-    );
-    let stuck = beat.since.elapsed();
-    if turns != beat.turns || !waits {
-        if beat.reported {
-            warn!(
-                shard = index,
-                ms = stuck.as_millis() as u64,
-                "the shard turns again"
-            );
-        }
-        *beat = Beat {
+impl Beat {
+    fn new(turns: TurnCount) -> Beat {
+        Beat {
+            seen: 0,
             turns,
             since: Instant::now(),
             reported: false,
-        };
-        return false;
+        }
     }
-    // Full means that it has not taken the last one yet.
-    let _ = shard.nudge.try_send(());
-    if stuck >= REPORT_AFTER && !beat.reported {
-        beat.reported = true;
-        warn!(
-            shard = index,
-            ms = stuck.as_millis() as u64,
-            "the shard does not turn: a turn takes very long, or its core is taken by others"
-        );
+
+    fn look(&mut self, now: Instant) -> Seen {
+        let turns = self.turns.0.load(Ordering::Relaxed);
+        let stuck = now - self.since;
+        if turns == self.seen && turns % 2 == 1 {
+            let news = !self.reported;
+            self.reported = true;
+            return if news {
+                Seen::Stuck(stuck)
+            } else {
+                Seen::Nothing
+            };
+        }
+        let reported = self.reported;
+        (self.seen, self.since, self.reported) = (turns, now, false);
+        if reported {
+            Seen::GoesOn(stuck)
+        } else {
+            Seen::Nothing
+        }
     }
-    true
+}
+
+fn tell(shard: usize, seen: Seen) {
+    match seen {
+        Seen::Nothing => {}
+        Seen::Stuck(time) => warn!(
+            shard,
+            ms = time.as_millis() as u64,
+            "a turn does not end: it takes very long, or its core is taken by others"
+        ),
+        Seen::GoesOn(time) => warn!(shard, ms = time.as_millis() as u64, "the shard goes on"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_does_not_end_is_told_once_and_so_is_its_end() {
+        let turns = TurnCount::default();
+        let mut beat = Beat::new(turns.clone());
+        let at = |n: u32| beat_start() + BEAT * n;
+        turns.step();
+        assert_eq!(beat.look(at(1)), Seen::Nothing);
+        assert_eq!(beat.look(at(2)), Seen::Stuck(BEAT));
+        assert_eq!(beat.look(at(3)), Seen::Nothing);
+        turns.step();
+        assert_eq!(beat.look(at(4)), Seen::GoesOn(BEAT * 3));
+        // At rest for as long as it likes.
+        assert_eq!(beat.look(at(50)), Seen::Nothing);
+    }
+
+    fn beat_start() -> Instant {
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        *START.get_or_init(|| Instant::now() + Duration::from_secs(1))
+    }
 }

@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - A shard lives and dies on one pinned thread; threads share channels, wake-up descriptors and the turn counter, nothing else.
-//! - Whatever may end a wait (a socket, a disk operation, a message, a deadline) is a completion of the shard's one ring; so a
-//!   shard that does not turn although its ring has something is stuck, and the metronome can see it from outside.
+//! - Whatever may end a wait (a socket, a disk operation, a message) is a completion of the shard's one ring; a deadline is the
+//!   wait's timeout. A turn that does not end is seen from outside by the metronome.
 //! - No shard starts before every journal of the log dir is replayed, and no port answers before that.
 //! - Whatever ends the process by itself is a [`BootError`]: one line, exit code 1.
 
@@ -17,7 +17,6 @@ mod drive;
 pub mod fit;
 mod mesh;
 mod metronome;
-mod park;
 mod ports;
 mod process;
 mod properties;

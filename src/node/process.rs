@@ -1,9 +1,7 @@
 //! A process from its first check to its last shard's end.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -15,7 +13,7 @@ use super::config::{BootError, ServerConfig};
 use super::drive::{self, Clock, Metadata, Order, Seed};
 use super::fit;
 use super::mesh::Inboxes;
-use super::metronome::{self, Watched};
+use super::metronome::{self, TurnCount};
 use super::ports::{self, Ports};
 use super::properties::{self, LogDir};
 use super::ring::Waker;
@@ -27,11 +25,6 @@ use crate::shard::{CONTROLLER_SHARD, ShardConfig};
 
 /// What shards and signals say to the main thread.
 pub(super) enum News {
-    /// The shard has its ring, and turns.
-    Up {
-        shard: ShardIndex,
-        ring: OwnedFd,
-    },
     /// The shard serves clients.
     Serving,
     Ended {
@@ -180,8 +173,7 @@ impl Plan {
         let shard = ports.endpoints.shard;
         let index = usize::from(shard.0);
         let (orders, orders_taken) = flume::unbounded();
-        let (nudge, nudges_taken) = flume::bounded(1);
-        let turns = Arc::new(AtomicU64::new(0));
+        let turns = TurnCount::default();
         let statics = &self.config.statics;
         let seed = Seed {
             config: ShardConfig {
@@ -206,8 +198,7 @@ impl Plan {
             mesh: self.inboxes.mesh(shard, &self.wakers),
             waker: self.wakers[index].clone(),
             orders: orders_taken,
-            nudges: nudges_taken,
-            turns: Arc::clone(&turns),
+            turns: turns.clone(),
             news: self.news.clone(),
             clock: self.clock,
         };
@@ -215,9 +206,7 @@ impl Plan {
         Ok(Member {
             waker: self.wakers[index].clone(),
             orders,
-            nudge,
             turns,
-            ring: None,
         })
     }
 }
@@ -241,10 +230,7 @@ struct Process {
 struct Member {
     waker: Waker,
     orders: flume::Sender<Order>,
-    nudge: flume::Sender<()>,
-    turns: Arc<AtomicU64>,
-    /// Until the metronome has it.
-    ring: Option<OwnedFd>,
+    turns: TurnCount,
 }
 
 impl Process {
@@ -287,12 +273,13 @@ impl Process {
 
     /// Until all shards have ended.
     fn watch(mut self) -> Result<(), BootError> {
-        let end = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
-            .map_err(|error| BootError(format!("cannot make an eventfd: {error}")))?;
-        let end = Arc::new(end);
+        let turns = self.members.iter().map(|member| member.turns.clone());
+        let (_end, ended) = flume::bounded(0);
+        metronome::start(turns.collect(), ended)
+            .map_err(|error| BootError(format!("the metronome does not start: {error}")))?;
         while self.ended < self.members.len() {
             match self.next_news() {
-                Some(news) => self.take(news, &end)?,
+                Some(news) => self.take(news)?,
                 None => {
                     error!(
                         "the shards did not stop within {STOP_MS} ms; what they had not written is replayed at the next start"
@@ -301,7 +288,6 @@ impl Process {
                 }
             }
         }
-        let _ = rustix::io::write(&*end, &1u64.to_ne_bytes());
         if let Some(why) = self.failed {
             return Err(BootError(why));
         }
@@ -324,12 +310,8 @@ impl Process {
         }
     }
 
-    fn take(&mut self, news: News, end: &Arc<OwnedFd>) -> Result<(), BootError> {
+    fn take(&mut self, news: News) -> Result<(), BootError> {
         match news {
-            News::Up { shard, ring } => {
-                self.members[usize::from(shard.0)].ring = Some(ring);
-                self.start_metronome(end)
-            }
             News::Serving => {
                 self.serving += 1;
                 if self.serving == self.members.len() {
@@ -374,22 +356,6 @@ impl Process {
             let _ = member.orders.send(Order::Stop);
             member.waker.wake();
         }
-    }
-
-    /// Once every shard has its ring.
-    fn start_metronome(&mut self, end: &Arc<OwnedFd>) -> Result<(), BootError> {
-        if self.members.iter().any(|member| member.ring.is_none()) {
-            return Ok(());
-        }
-        let watched = self.members.iter_mut().filter_map(|member| {
-            Some(Watched {
-                turns: Arc::clone(&member.turns),
-                ring: member.ring.take()?,
-                nudge: member.nudge.clone(),
-            })
-        });
-        metronome::start(watched.collect(), Arc::clone(end))
-            .map_err(|error| BootError(format!("the metronome does not start: {error}")))
     }
 }
 

@@ -6,16 +6,13 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use glommio::io::BufferedFile;
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::event::EventfdFlags;
-
-use crate::model::Instant;
 
 /// Entries of the submission queue. More than this in one turn costs one more system call per round.
 const SUBMISSIONS: u32 = 512;
@@ -33,33 +30,20 @@ pub struct Completion {
 /// `user_data` of the ring's own entries; net and disk use none of these.
 const OWN: u64 = 7 << 60;
 const OWN_WAKE: u64 = OWN | 1;
-const OWN_ALARM: u64 = OWN | 2;
-const OWN_IGNORED: u64 = OWN | 3;
 
-/// Wakes the thread of a ring, from any thread.
-///
-/// Two descriptors, because the kernel does not let one eventfd signal another in the same breath (it would do so a grace period
-/// later): `poll` completes a poll of the ring, `parked` is what a parked executor reads.
+/// Wakes the thread of a ring, from any thread: an eventfd that the ring polls.
 #[derive(Clone, Debug)]
-pub struct Waker {
-    poll: Arc<OwnedFd>,
-    parked: Arc<OwnedFd>,
-}
+pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
     pub fn new() -> io::Result<Waker> {
-        // Blocking on purpose: a ring read of a non-blocking eventfd gives EAGAIN at once instead of waiting.
-        let eventfd = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map(Arc::new);
-        Ok(Waker {
-            poll: eventfd()?,
-            parked: eventfd()?,
-        })
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Waker(Arc::new(rustix::event::eventfd(0, flags)?)))
     }
 
     pub fn wake(&self) {
         // Fails only when the counter is full, after 2^64 wake-ups.
-        let _ = rustix::io::write(&self.poll, &1u64.to_ne_bytes());
-        let _ = rustix::io::write(&self.parked, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
 
@@ -68,10 +52,6 @@ pub struct Ring {
     waker: Waker,
     /// Somebody called [`Waker::wake`] since the last [`Ring::take_woken`].
     woken: bool,
-    /// When the alarm in the kernel goes off.
-    alarm: Option<Instant>,
-    /// Read by the kernel when the alarm is submitted.
-    alarm_in: Box<types::Timespec>,
 }
 
 impl Ring {
@@ -86,16 +66,11 @@ impl Ring {
             .setup_cqsize(COMPLETIONS)
             .dontfork()
             .build(SUBMISSIONS)?;
-        ring.submitter()
-            .register_eventfd(waker.parked.as_raw_fd())?;
         let mut ring = Ring {
             ring,
             waker,
             woken: false,
-            alarm: None,
-            alarm_in: Box::default(),
         };
-        ring.quiet(true);
         ring.poll_waker()?;
         ring.submit()?;
         Ok(ring)
@@ -103,30 +78,6 @@ impl Ring {
 
     pub fn waker(&self) -> Waker {
         self.waker.clone()
-    }
-
-    /// A descriptor that polls readable, from any thread, while completions wait.
-    pub fn watched(&self) -> io::Result<OwnedFd> {
-        // SAFETY: the descriptor is open as long as the ring lives, and only borrowed for this call.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
-        fd.try_clone_to_owned()
-    }
-
-    /// What a parked executor reads: signalled by completions, unless quiet, and by [`Waker::wake`].
-    pub fn parked_file(&self) -> io::Result<BufferedFile> {
-        let own = self.waker.parked.try_clone()?;
-        // SAFETY: the descriptor is open and nobody else's.
-        Ok(unsafe { BufferedFile::from_raw_fd(own.into_raw_fd()) })
-    }
-
-    /// Whether completions signal the executor. After switching it off, look for completions once more before parking.
-    pub fn quiet(&mut self, quiet: bool) {
-        let completions = self.ring.completion();
-        if quiet {
-            completions.disable_eventfd();
-        } else {
-            completions.enable_eventfd();
-        }
     }
 
     /// Queues all entries, in order, for the next system call; `entries` is empty afterwards. A write and the flush linked behind it
@@ -160,8 +111,7 @@ impl Ring {
 
     fn poll_waker(&mut self) -> io::Result<()> {
         // Never read: every write to it is a change, and that is what a multishot poll tells of.
-        let poll =
-            opcode::PollAdd::new(types::Fd(self.waker.poll.as_raw_fd()), libc::POLLIN as u32);
+        let poll = opcode::PollAdd::new(types::Fd(self.waker.0.as_raw_fd()), libc::POLLIN as u32);
         self.push_own(poll.multi(true).build().user_data(OWN_WAKE))
     }
 
@@ -213,8 +163,6 @@ impl Ring {
                     self.woken = true;
                     poll_ended |= !cqueue::more(entry.flags());
                 }
-                OWN_ALARM => self.alarm = None,
-                OWN_IGNORED => {}
                 user_data => take(Completion {
                     user_data,
                     result: entry.result(),
@@ -233,34 +181,14 @@ impl Ring {
         std::mem::take(&mut self.woken)
     }
 
-    /// Makes something complete at `at`, or a little earlier. One alarm is in the kernel at a time.
-    pub fn alarm(&mut self, at: Instant, now: Instant) -> io::Result<()> {
-        if self.alarm.is_some_and(|armed| armed <= at) {
-            return Ok(());
-        }
-        let in_us = at.since_us(now);
-        *self.alarm_in = types::Timespec::new()
-            .sec(in_us / 1_000_000)
-            .nsec((in_us % 1_000_000) as u32 * 1000);
-        let entry = match self.alarm {
-            None => opcode::Timeout::new(&raw const *self.alarm_in)
-                .build()
-                .user_data(OWN_ALARM),
-            // It may just be going off; then the update fails and the completion that comes is as good.
-            Some(_) => opcode::TimeoutUpdate::new(OWN_ALARM, &raw const *self.alarm_in)
-                .build()
-                .user_data(OWN_IGNORED),
+    /// Submits, and waits for a completion, without a `timeout` for as long as it takes. May end early.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let timespec = timeout.map(types::Timespec::from);
+        let args = types::SubmitArgs::new();
+        let args = match &timespec {
+            Some(timespec) => args.timespec(timespec),
+            None => args,
         };
-        self.alarm = Some(at);
-        self.push_own(entry)?;
-        // Read during the submission, so it may be written again afterwards.
-        self.enter()
-    }
-
-    /// Submits, and waits on this thread for a completion: one system call, where parking the executor costs half a dozen.
-    pub fn nap(&mut self, timeout: Duration) -> io::Result<()> {
-        let timespec = types::Timespec::from(timeout);
-        let args = types::SubmitArgs::new().timespec(&timespec);
         match self.ring.submitter().submit_with_args(1, &args) {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {

@@ -61,7 +61,7 @@ fn no_shard_stalls_beside_busy_loops() {
     let mut streams = [broker.connect(0), broker.connect(1)];
     let mut worst = Duration::ZERO;
     let _busy = Busy::start();
-    // Apart by more than a nap (limit::NAP_MS), so that each request finds its shard's executor parked.
+    // Apart, so that each request finds its shard asleep.
     for number in 0..600 {
         let since = Instant::now();
         assert_eq!(
@@ -72,10 +72,9 @@ fn no_shard_stalls_beside_busy_loops() {
         pause(Duration::from_millis(4));
     }
     println!("the slowest answer beside busy loops took {worst:?}");
-    // The metronome nudges after 10 ms at the latest; the rest is what the kernel's scheduler and other tests take. An executor that
-    // parked wrongly without it would never answer.
+    // What the kernel's scheduler and other tests take. A wake-up that is lost would never be answered.
     assert!(worst < Duration::from_millis(500), "{worst:?}");
-    // Topics are made through messages between the shards, each of which may find the other parked.
+    // Topics are made through messages between the shards, each of which may find the other asleep.
     for number in 0..50 {
         let since = Instant::now();
         broker.create_topic(&format!("made-{number}"), 2);

@@ -47,7 +47,7 @@ impl Rig {
     pub fn turn(&mut self, wait: Duration, mut handle: impl FnMut(Event, &mut Actions)) {
         let idle = self.events.is_empty() && !self.net.has_work() && !self.ring.has_completions();
         if idle {
-            self.ring.nap(wait).unwrap();
+            self.ring.wait(Some(wait)).unwrap();
         }
         let mut completions = Vec::new();
         self.ring.reap(|c| completions.push(c)).unwrap();
