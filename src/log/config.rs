@@ -57,7 +57,9 @@ pub struct StoreConfig {
     pub journal_file_bytes: u32,
     /// Journal files at most. At the bound producers wait for destaging.
     pub journal_files_max: u32,
-    /// A log with this much for itself in a turn is written straight to its segment.
+    /// A log with this much for itself in a turn is written straight to its segment. Above the point where both cost the same on blocks that
+    /// were written before (16-64 KiB), because a segment's blocks are only allocated: a flush of such a write commits the file system's own
+    /// journal. One core, acks=all, 16 KiB batches: 16 logs 43,900 requests/s at 32 KiB, 66,800 at 128 KiB; one log 8,500 and 15,800.
     pub direct_threshold_bytes: u32,
     /// Memory for tails of all logs of this store. What is not yet in a segment stays whatever the budget says.
     pub tail_cache_bytes: u64,
@@ -84,7 +86,7 @@ impl Default for StoreConfig {
         StoreConfig {
             journal_file_bytes: 4 * 1024 * 1024,
             journal_files_max: 8,
-            direct_threshold_bytes: 32 * 1024,
+            direct_threshold_bytes: 128 * 1024,
             tail_cache_bytes: 64 * 1024 * 1024,
             destage_bytes: 256 * 1024,
             destage_writes_max: 64,
