@@ -58,9 +58,6 @@ pub const CONN_FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Frame bytes that one turn starts at most, so that validation keeps a turn short.
 pub const TURN_FRAME_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Incremental fetch sessions of a shard (Kafka's `max.incremental.fetch.session.cache.slots`). At the bound clients go on with full requests.
-pub const FETCH_SESSIONS_MAX: usize = 1000;
-
 /// A fetch session idle for this long may be evicted, microseconds (Kafka: 2 minutes).
 pub const SESSION_IDLE_EVICT_US: u64 = 120_000_000;
 /// Bytes that one batch may decompress to; INVALID_RECORD above. librdkafka's consumers take no more than 100 MB
@@ -90,9 +87,6 @@ pub const AUTO_CREATION_TIMEOUT_MS: u64 = 10_000;
 
 /// How long a producer waits for its node's next block of ids, milliseconds.
 pub const PRODUCER_ID_WAIT_MS: u64 = 5_000;
-
-/// Partitions in one DescribeTopicPartitions answer (Kafka's `max.request.partition.size.limit`).
-pub const DESCRIBE_PARTITIONS_MAX: i32 = 2000;
 
 /// Bytes of one shard that may be appended and not yet written. At the bound no request starts until the disk catches up.
 pub const UNWRITTEN_BYTES_MAX: u64 = 64 * 1024 * 1024;

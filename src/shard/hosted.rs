@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::batch::ProduceRules;
 use crate::meta::{
-    Topic, config::CompressionType as TopicCompression, config::TimestampType as TopicTimestamp,
+    StaticConfig, Topic, config::CompressionType as TopicCompression,
+    config::TimestampType as TopicTimestamp,
 };
 use crate::replica::Partition;
 
@@ -77,8 +78,8 @@ pub fn produce_rules(topic: &Topic) -> ProduceRules {
     }
 }
 
-/// The log's part of the topic's configs.
-pub fn log_config(topic: &Topic) -> crate::log::Config {
+/// The log's part of the topic's configs, and what the broker says for all of them.
+pub fn log_config(topic: &Topic, statics: &StaticConfig) -> crate::log::Config {
     let config = &topic.config;
     crate::log::Config {
         segment_bytes: config.segment_bytes.max(1) as u64,
@@ -94,6 +95,6 @@ pub fn log_config(topic: &Topic) -> crate::log::Config {
         retention_bytes: config.retention_bytes,
         retention_deletes: config.cleanup_policy.delete,
         file_delete_delay_ms: config.file_delete_delay_ms,
-        ..crate::log::Config::default()
+        producer_id_expiration_ms: statics.number("producer.id.expiration.ms"),
     }
 }

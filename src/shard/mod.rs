@@ -78,6 +78,10 @@ pub struct Shard {
 impl Shard {
     /// `image` is what the boot of the quorum read; `quorum` is given to the controller's shard alone.
     pub fn new(config: ShardConfig, image: Image, store: Store, quorum: Option<Quorum>) -> Shard {
+        let slots = image
+            .statics()
+            .number("max.incremental.fetch.session.cache.slots");
+        let slots = usize::try_from(slots).expect("the table has only positive ones");
         Shard {
             node: config.node(),
             rng: Rng::seeded(config.seed),
@@ -91,7 +95,7 @@ impl Shard {
             store,
             codecs: Codecs::default(),
             parked: ParkingLot::default(),
-            sessions: Sessions::default(),
+            sessions: Sessions::new(slots),
             follower: Follower::default(),
             producer_ids: api::producer_id::ProducerIds::default(),
             woken: Vec::new(),

@@ -42,7 +42,7 @@ impl Shard {
                 self.store.open(
                     tp,
                     &topic.name,
-                    log_config(&topic),
+                    log_config(&topic, self.image.statics()),
                     state.leader_epoch,
                     self.now,
                 );
@@ -65,7 +65,8 @@ impl Shard {
         for (tp, hosted) in self.hosted.range_mut(first..=last) {
             hosted.topic = Arc::clone(topic);
             hosted.rules = produce_rules(topic);
-            self.store.set_config(*tp, log_config(topic));
+            self.store
+                .set_config(*tp, log_config(topic, self.image.statics()));
         }
     }
 

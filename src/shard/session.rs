@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::limit::{FETCH_SESSIONS_MAX, SESSION_IDLE_EVICT_US};
+use crate::model::limit::SESSION_IDLE_EVICT_US;
 use crate::model::{ErrorCode, Instant, Rng, TopicId};
 
 /// A topic as the request's version names it: up to 12 by name, from 13 by id.
@@ -115,13 +115,23 @@ impl SessionUse {
     }
 }
 
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Sessions {
+    /// `max.incremental.fetch.session.cache.slots`.
+    slots: usize,
     sessions: BTreeMap<i32, Session>,
     by_use: BTreeSet<(Instant, i32)>,
 }
 
 impl Sessions {
+    pub fn new(slots: usize) -> Sessions {
+        Sessions {
+            slots,
+            sessions: BTreeMap::new(),
+            by_use: BTreeSet::new(),
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
@@ -193,7 +203,7 @@ impl Sessions {
         now: Instant,
         rng: &mut Rng,
     ) -> SessionUse {
-        if self.sessions.len() >= FETCH_SESSIONS_MAX {
+        if self.sessions.len() >= self.slots {
             match self.by_use.first().copied() {
                 Some((used, oldest)) if now.since_us(used) >= SESSION_IDLE_EVICT_US => {
                     self.remove(oldest)
@@ -293,6 +303,8 @@ mod tests {
         }
     }
 
+    const SLOTS: usize = 100;
+
     struct World {
         sessions: Sessions,
         rng: Rng,
@@ -302,7 +314,7 @@ mod tests {
     impl World {
         fn new() -> World {
             World {
-                sessions: Sessions::default(),
+                sessions: Sessions::new(SLOTS),
                 rng: Rng::seeded(1),
                 now: Instant(1),
             }
@@ -413,7 +425,7 @@ mod tests {
     #[test]
     fn full_cache_evicts_only_the_idle() {
         let mut world = World::new();
-        for _ in 0..FETCH_SESSIONS_MAX {
+        for _ in 0..SLOTS {
             world.begin(0, 0, vec![item(0, 0)]).unwrap();
         }
         assert_eq!(
@@ -425,6 +437,6 @@ mod tests {
             world.begin(0, 0, vec![item(0, 0)]).unwrap().0,
             SessionUse::New(_)
         ));
-        assert_eq!(world.sessions.len(), FETCH_SESSIONS_MAX);
+        assert_eq!(world.sessions.len(), SLOTS);
     }
 }

@@ -124,7 +124,7 @@ static BROKER: LazyLock<Table> =
     LazyLock::new(|| Table::new(include_str!("broker.txt"), broker_row));
 
 fn topic_row(columns: &[&'static str]) -> Option<Def> {
-    let [name, kind, default, valid, synonyms, doc] = columns else {
+    let [name, kind, default, valid, synonyms, effect, doc] = columns else {
         return None;
     };
     Some(Def {
@@ -135,7 +135,7 @@ fn topic_row(columns: &[&'static str]) -> Option<Def> {
         internal: name.ends_with('!'),
         dynamic: Dynamic::Cluster,
         synonyms: words(synonyms),
-        effect: Effect::Used,
+        effect: Effect::parse(effect)?,
         doc,
     })
 }
@@ -211,6 +211,7 @@ mod tests {
             for name in &topic.synonyms {
                 let broker = broker_def(name).unwrap_or_else(|| panic!("{name} exists"));
                 assert_eq!(broker.synonyms, vec![topic.name], "{name}");
+                assert_eq!(broker.effect, topic.effect, "{name}");
             }
         }
         for broker in broker_defs() {

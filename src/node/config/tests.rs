@@ -84,8 +84,11 @@ fn the_file_that_kafka_ships_loads_with_warnings_only() {
     assert_eq!(
         warned,
         [
+            "inter.broker.listener.name",
             "num.network.threads",
             "num.io.threads",
+            "socket.send.buffer.bytes",
+            "socket.receive.buffer.bytes",
             "num.recovery.threads.per.data.dir",
             "controller.quorum.bootstrap.servers",
             "controller.listener.names"

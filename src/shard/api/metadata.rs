@@ -250,9 +250,11 @@ impl Shard {
             None => (String::new(), 0),
         };
         names.retain(|name| *name >= from_topic);
+        let statics = self.image.statics();
+        let limit_max = statics.number("max.request.partition.size.limit");
         let limit = request
             .response_partition_limit
-            .clamp(1, crate::model::limit::DESCRIBE_PARTITIONS_MAX) as usize;
+            .clamp(1, i32::try_from(limit_max).unwrap_or(i32::MAX)) as usize;
         let mut room = limit;
         let mut topics = Vec::new();
         let mut next_cursor = None;
