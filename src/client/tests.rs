@@ -412,6 +412,42 @@ fn acks_zero_is_decided_when_it_is_sent() {
 }
 
 #[test]
+fn with_acks_zero_the_turn_that_sends_a_record_delivers_it() {
+    let mut broker = Broker {
+        rng: Rng::seeded(1),
+        trouble: false,
+        logs: BTreeMap::new(),
+        ids: 0,
+    };
+    let (mut cluster, mut wires) = (cluster(), Wires::default());
+    let mut core = ProducerCore::new(ProducerConfig {
+        acks: 0,
+        ..Default::default()
+    });
+    let topic = core.topic("t", &mut cluster);
+    let now = Instant(0);
+    // One round after another until there is a connection to the leader; nothing waits for the clock.
+    for _ in 0..1000 {
+        let message = Message {
+            partition: Some(0),
+            value: Some(b"v"),
+            ..Default::default()
+        };
+        if core.push(topic, &message, &cluster, now).is_ok() {
+            core.flush();
+            core.turn(&mut cluster, now);
+            if core.has_delivered() {
+                assert_eq!(core.undecided(), 0);
+                return;
+            }
+        }
+        cluster.turn(now);
+        wires.step(&mut cluster, &mut broker);
+    }
+    panic!("nothing was delivered by the turn that sent it");
+}
+
+#[test]
 fn consumers_read_every_record_once_and_in_order_through_lost_connections() {
     let config = ProducerConfig {
         batch_bytes: 200,

@@ -16,7 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::broker::Broker;
 use self::records::Payload;
-use self::workload::{Delivery, Topic, produce, produce_until, verify};
+use self::workload::{Delivery, Topic, ends, produce, produce_until, verify};
 use super::Outcome;
 use super::perf::report::{Report, grouped, time};
 
@@ -80,81 +80,99 @@ pub fn run(args: Args) -> Outcome {
 
 fn show(args: &Args, broker: &mut Broker) -> Result<(), String> {
     let payload = Payload::new();
-    every_acks_level(args, broker, &payload)?;
+    let sent = every_acks_level(args, broker, &payload)?;
     killed(args, broker, &payload)?;
+    let bar = bar("read again", sent.iter().map(|(_, records)| records).sum());
+    read_back(&sent, broker, &payload, &bar)?;
+    println!("   everything of step 1 is there as well, unchanged");
     figures(broker)?;
     let stopped = broker.stop()?;
-    println!("\nSIGTERM: stopped cleanly in {stopped:.0?}.");
+    println!("\nSIGTERM: stopped cleanly in {} ms.", stopped.as_millis());
     Ok(())
 }
 
-/// Everything that is sent arrives once, in order and unchanged.
-fn every_acks_level(args: &Args, broker: &Broker, payload: &Payload) -> Result<(), String> {
+/// Everything that is sent arrives once, in order and unchanged. Gives what was sent.
+fn every_acks_level(
+    args: &Args,
+    broker: &Broker,
+    payload: &Payload,
+) -> Result<Vec<(Topic, u64)>, String> {
     println!(
         "\n1. Send records of 100 B to 500 KiB with every acks level, read all back, compare every byte"
     );
     let partitions = broker.partitions();
-    let mut topics = Vec::new();
+    let mut sent = Vec::new();
     for (acks, acks_name) in ACKS {
-        for (size_name, bytes, share) in SIZES {
+        let topics = SIZES.iter().map(|(size_name, bytes, share)| {
             let records = match share {
                 0 => LARGE_RECORDS,
                 share => (args.records * share / 1000 / ACKS.len() as u64).max(1),
             };
-            topics.push((
-                acks_name,
-                records,
-                Topic {
-                    name: format!("demo-acks-{acks_name}-{size_name}"),
-                    acks,
-                    record_bytes: *bytes,
-                    partitions,
-                },
-            ));
-        }
-    }
-    let mut all_records = 0;
-    let mut all_bytes = 0;
-    for (acks, acks_name) in ACKS {
-        let mine: Vec<_> = topics.iter().filter(|t| t.2.acks == acks).collect();
-        let records: u64 = mine.iter().map(|t| t.1).sum();
-        let bytes: u64 = mine.iter().map(|t| t.1 * t.2.record_bytes as u64).sum();
+            let topic = Topic {
+                name: format!("demo-acks-{acks_name}-{size_name}"),
+                acks,
+                record_bytes: *bytes,
+                partitions,
+            };
+            (topic, records)
+        });
+        let topics: Vec<(Topic, u64)> = topics.collect();
+        let (records, megabytes) = amount(&topics);
         let bar = bar(&format!("acks={acks_name}"), records);
         let begin = Instant::now();
-        for (_, records, topic) in mine {
+        for (topic, records) in &topics {
             broker.create(topic)?;
             produce(&broker.cluster(), topic, 0, *records, payload, &bar)?;
         }
         bar.finish_and_clear();
-        let took = begin.elapsed().as_secs_f64();
         println!(
-            "   acks={acks_name:<4} sent {} records, {} MB, in {took:.1} s",
+            "   acks={acks_name:<4} sent {} records, {} MB, in {:.1} s",
             grouped(records),
-            grouped(bytes / 1_000_000)
+            grouped(megabytes),
+            begin.elapsed().as_secs_f64()
         );
-        all_records += records;
-        all_bytes += bytes;
+        sent.extend(topics);
     }
-    let bar = bar("read back", all_records);
+    let (records, megabytes) = amount(&sent);
+    let bar = bar("read back", records);
     let begin = Instant::now();
-    for (_, records, topic) in &topics {
-        let found = verify(&broker.cluster(), topic, Some(*records), payload, &bar)?;
+    read_back(&sent, broker, payload, &bar)?;
+    println!(
+        "   read back {} records, {} MB, in {:.1} s: each is there once, in order, unchanged",
+        grouped(records),
+        grouped(megabytes),
+        begin.elapsed().as_secs_f64()
+    );
+    Ok(sent)
+}
+
+/// Records and megabytes.
+fn amount(topics: &[(Topic, u64)]) -> (u64, u64) {
+    let bytes = topics.iter().map(|(t, n)| n * t.record_bytes as u64);
+    (
+        topics.iter().map(|(_, n)| n).sum(),
+        bytes.sum::<u64>() / 1_000_000,
+    )
+}
+
+fn read_back(
+    sent: &[(Topic, u64)],
+    broker: &Broker,
+    payload: &Payload,
+    bar: &ProgressBar,
+) -> Result<(), String> {
+    for (topic, records) in sent {
+        let found = verify(&broker.cluster(), topic, Some(*records), payload, bar)?;
         let counts: Vec<u64> = found.iter().map(|p| p.run(0)).collect();
-        if counts != topic.split(*records) {
+        let expected = topic.split(*records);
+        if counts != expected {
             return Err(format!(
-                "{}: sent {:?} records by partition, found {counts:?}",
-                topic.name,
-                topic.split(*records)
+                "{}: sent {expected:?} records by partition, found {counts:?}",
+                topic.name
             ));
         }
     }
     bar.finish_and_clear();
-    println!(
-        "   read back {} records, {} MB, in {:.1} s: each is there once, in order, unchanged",
-        grouped(all_records),
-        grouped(all_bytes / 1_000_000),
-        begin.elapsed().as_secs_f64()
-    );
     Ok(())
 }
 
@@ -177,7 +195,10 @@ fn killed(args: &Args, broker: &mut Broker, payload: &Payload) -> Result<(), Str
         let before = produce_until(&cluster, &topic, records, payload, &progress, || {
             broker.kill()
         })?;
-        let back = broker.restart()?;
+        let again = Instant::now();
+        broker.restart()?;
+        ends(&broker.cluster(), &topic)?;
+        let back = again.elapsed();
         let found = verify(&broker.cluster(), &topic, None, payload, &bar("read", 0))?;
         let gone = missing(&before, &found.iter().map(|p| p.run(0)).collect::<Vec<_>>());
         if gone > 0 {

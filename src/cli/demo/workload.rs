@@ -9,6 +9,7 @@ use crate::client::{
     Client, ClusterConfig, Consumer, ConsumerConfig, Delivered, Message, Producer, ProducerConfig,
     StartAt,
 };
+use crate::model::ErrorCode;
 
 /// Records that go to one partition before the next has its turn: so that batches fill.
 const CHUNK: u64 = 200;
@@ -222,15 +223,9 @@ pub fn verify(
     bar: &ProgressBar,
 ) -> Result<Vec<Found>, String> {
     let mut found = vec![Found::default(); topic.partitions as usize];
-    let ends = || -> Result<Vec<u64>, String> {
-        let offsets = Client::new(cluster.clone())
-            .list_offsets(&topic.name, StartAt::End)
-            .map_err(|error| format!("{}: {error}", topic.name))?;
-        Ok(offsets.into_iter().map(|(_, end)| end as u64).collect())
-    };
     let wanted = match records {
         Some(records) => topic.split(records),
-        None => ends()?,
+        None => ends(cluster, topic)?,
     };
     let mut consumer = Consumer::new(cluster.clone(), ConsumerConfig::default());
     for partition in 0..topic.partitions {
@@ -268,12 +263,30 @@ pub fn verify(
         bar.inc(one.records - before);
     }
     // More than was sent would be wrong, too.
-    match ends()? {
+    match ends(cluster, topic)? {
         ends if ends == wanted => Ok(found),
         ends => Err(format!(
             "{}: it ends at {ends:?}, not at {wanted:?}",
             topic.name
         )),
+    }
+}
+
+/// The end of each partition, once all of them are served: after a start that takes a moment.
+pub fn ends(cluster: &ClusterConfig, topic: &Topic) -> Result<Vec<u64>, String> {
+    let deadline = Instant::now() + READ_WAIT;
+    let mut client = Client::new(cluster.clone());
+    loop {
+        match client.list_offsets(&topic.name, StartAt::End) {
+            Ok(offsets) => return Ok(offsets.into_iter().map(|(_, end)| end as u64).collect()),
+            Err(error) => {
+                let passes = error.code().is_some_and(ErrorCode::is_retriable);
+                if !passes || Instant::now() > deadline {
+                    return Err(format!("{}: {error}", topic.name));
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
     }
 }
 
