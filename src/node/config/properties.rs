@@ -149,6 +149,19 @@ mod tests {
         (key.to_string(), value.to_string())
     }
 
+    /// Lines that `java.util.Properties` was asked about, from 20,000 random ones (a lone backslash at the end of the file is an empty
+    /// key to Java and nothing to us; all others agreed).
+    #[test]
+    fn what_java_said() {
+        assert_eq!(one("="), pair("", ""));
+        assert_eq!(
+            read("4a\ru\n\\#\\\r0 !#bnqu"),
+            [pair("4a", ""), pair("u", ""), pair("#0", "!#bnqu")]
+        );
+        assert_eq!(read("u 0 \\= :n\\"), [pair("u", "0 = :n")]);
+        assert_eq!(read("04\t\nu:ua"), [pair("04", ""), pair("u", "ua")]);
+    }
+
     /// The examples of the documentation of `java.util.Properties.load`.
     #[test]
     fn the_examples_of_java() {
