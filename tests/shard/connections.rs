@@ -1,3 +1,4 @@
+use corelane::log::faulty::Loss;
 use corelane::shard::Event;
 use corelane::wire::msg::api_versions_request::ApiVersionsRequest;
 use corelane::wire::msg::create_topics_request::{CreatableTopic, CreateTopicsRequest};
@@ -228,7 +229,7 @@ fn a_client_that_does_not_read_is_not_served_without_bound() {
 fn a_process_of_another_cluster_is_refused_and_must_end() {
     let rig = Rig::new();
     let mut disk = rig.disk;
-    disk.crash(corelane::log::faulty::Loss::All);
+    disk.crash(Loss::All);
     let other = corelane::model::Uuid([7; 16]);
     let rig = Rig::with(Setup {
         disk,
@@ -240,34 +241,4 @@ fn a_process_of_another_cluster_is_refused_and_must_end() {
         why.contains("this process belongs to BwcHBwcHBwcHBwcHBwcHBw"),
         "{why}"
     );
-}
-
-/// Topics, their ids and configs, the cluster's id and producer ids are those of before; the leader epoch is a new one.
-#[test]
-fn what_the_cluster_agreed_on_survives_a_power_loss() {
-    let mut rig = Rig::with(Setup {
-        shards: 2,
-        ..Setup::default()
-    });
-    let id = rig.create_with("t", 3, &[("retention.ms", "7")]);
-    let cluster = rig.shards[0].image().cluster_id();
-    let request = corelane::wire::msg::init_producer_id_request::InitProducerIdRequest {
-        transactional_id: None,
-        ..Default::default()
-    };
-    let before = rig.once(5, &request).producer_id;
-    let mut disk = rig.disk;
-    disk.crash(corelane::log::faulty::Loss::All);
-    let mut rig = Rig::with(Setup {
-        disk,
-        shards: 2,
-        ..Setup::default()
-    });
-    for shard in &rig.shards {
-        let topic = shard.image().topic(id).expect("it is there");
-        assert_eq!((&*topic.name, topic.config.retention_ms), ("t", 7));
-        assert!(topic.partitions.iter().all(|p| p.leader_epoch == 1));
-        assert_eq!(shard.image().cluster_id(), cluster);
-    }
-    assert!(rig.once(5, &request).producer_id > before);
 }

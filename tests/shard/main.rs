@@ -14,5 +14,6 @@ mod metadata;
 mod offsets;
 mod produce;
 mod producer_ids;
+mod restarts;
 mod topics;
 mod versions;

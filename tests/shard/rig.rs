@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use corelane::log::faulty::{Completion, Disk};
-use corelane::log::{Ids, Opened, Store, StoreConfig};
+use corelane::log::faulty::{Completion, Disk, Loss};
+use corelane::log::{self, Ids, Opened, Replay, Store, StoreConfig};
 use corelane::meta::{Command, Endpoint, ShardEndpoints, StaticConfig};
 use corelane::model::{ConnId, ErrorCode, Instant, NodeId, Now, Rng, ShardIndex, Uuid};
 use corelane::quorum::{Booted, Options, Quorum, Step};
@@ -62,6 +62,8 @@ asks! {
 
 pub struct Setup {
     pub shards: u16,
+    /// Of this start.
+    pub incarnation: Uuid,
     /// The cluster that the process believes to belong to.
     pub cluster_id: Option<Uuid>,
     pub statics: Vec<(&'static str, &'static str)>,
@@ -74,6 +76,7 @@ impl Default for Setup {
     fn default() -> Setup {
         Setup {
             shards: 1,
+            incarnation: INCARNATION,
             cluster_id: None,
             statics: Vec::new(),
             auto_create_topics: true,
@@ -95,6 +98,7 @@ struct Wire {
 }
 
 pub struct Rig {
+    incarnation: Uuid,
     pub shards: Vec<Shard>,
     pub disk: Disk,
     pub now: Now,
@@ -123,7 +127,7 @@ pub fn node(shard: u16) -> i32 {
     NodeId::of(0, ShardIndex(shard)).0
 }
 
-fn register(shards: u16, cluster_id: Option<Uuid>) -> Command {
+fn register(setup: &Setup) -> Command {
     let endpoints = |shard: u16| ShardEndpoints {
         shard: ShardIndex(shard),
         endpoints: vec![Endpoint {
@@ -134,10 +138,10 @@ fn register(shards: u16, cluster_id: Option<Uuid>) -> Command {
     };
     Command::RegisterProcess {
         process: 0,
-        incarnation: INCARNATION,
+        incarnation: setup.incarnation,
         rack: None,
-        shards: (0..shards).map(endpoints).collect(),
-        cluster_id,
+        shards: (0..setup.shards).map(endpoints).collect(),
+        cluster_id: setup.cluster_id,
     }
 }
 
@@ -161,6 +165,19 @@ fn boot(disk: &mut Disk, statics: &Arc<StaticConfig>) -> Booted {
     }
 }
 
+/// What boot does with the journals before any shard starts.
+fn replay(disk: &mut Disk, shards: u16) -> Opened {
+    let mut replay = Replay::new(shards);
+    let mut result = None;
+    loop {
+        match replay.next(result.take()) {
+            log::Step::Op(op) => result = Some(disk.run(&op)),
+            log::Step::Done(opened) => return *opened,
+            log::Step::Failed(why) => panic!("{why}"),
+        }
+    }
+}
+
 impl Rig {
     /// One shard that serves.
     pub fn new() -> Rig {
@@ -175,33 +192,31 @@ impl Rig {
         }
         let statics = Arc::new(statics);
         let Booted { quorum, image } = boot(&mut setup.disk, &statics);
+        let opened = replay(&mut setup.disk, setup.shards);
         let mut quorum = Some(quorum);
         let shards = (0..setup.shards).map(|shard| {
             let config = ShardConfig {
                 process: 0,
                 shard: ShardIndex(shard),
                 shards: setup.shards,
-                incarnation: INCARNATION,
+                incarnation: setup.incarnation,
                 listeners: vec![listener(shard)],
-                register: (shard == 0).then(|| register(setup.shards, setup.cluster_id)),
+                register: (shard == 0).then(|| register(&setup)),
                 auto_create_topics: setup.auto_create_topics,
                 fetch_bytes_max: 57_671_680,
                 request_bytes_max: 104_857_600,
                 seed: u64::from(shard) + 1,
             };
-            let opened = Opened {
-                generation: 1,
-                ..Opened::default()
-            };
             let ids = Ids {
                 first: 0,
                 stride: 2,
             };
-            let store = Store::new(ShardIndex(shard), setup.store.clone(), opened, ids);
+            let store = Store::new(ShardIndex(shard), setup.store.clone(), opened.clone(), ids);
             Shard::new(config, image.clone(), store, quorum.take())
         });
         let shards: Vec<Shard> = shards.collect();
         Rig {
+            incarnation: setup.incarnation,
             events: shards.iter().map(|_| VecDeque::new()).collect(),
             again: (0..shards.len()).collect(),
             wake_at: vec![None; shards.len()],
@@ -569,5 +584,29 @@ impl Rig {
 impl Rig {
     pub fn has_answer(&self, conn: ConnId) -> bool {
         !self.wires[&conn].received.is_empty()
+    }
+}
+
+impl Rig {
+    /// The process ends like this and starts again.
+    pub fn restart(self, loss: Loss) -> Rig {
+        let shards = self.shards.len() as u16;
+        self.restart_with(loss, shards)
+    }
+
+    pub fn restart_with(mut self, loss: Loss, shards: u16) -> Rig {
+        self.disk.crash(loss);
+        let mut incarnation = self.incarnation;
+        incarnation.0[0] += 1;
+        let now = self.now;
+        let mut rig = Rig::cold(Setup {
+            shards,
+            incarnation,
+            disk: self.disk,
+            ..Setup::default()
+        });
+        rig.now = now;
+        rig.run();
+        rig
     }
 }
