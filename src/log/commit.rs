@@ -322,6 +322,14 @@ impl Store {
             }
             let more = frame::PART_BYTES + bytes as usize;
             if size + more > room {
+                if planned.is_empty() && kind == PartKind::Data {
+                    // The rest of the file is too small for this one alone: it must not hold all others up.
+                    log.in_queue = false;
+                    self.queue.pop_front();
+                    log.force_direct(self.journal.marks);
+                    direct.push(index);
+                    continue;
+                }
                 break;
             }
             size += more;

@@ -181,6 +181,10 @@ impl Shard {
                 actions,
             );
         }
+        if from + records.len() as u64 <= applied {
+            // The controller sends this again: what this shard said of it was lost.
+            self.follower.reported = None;
+        }
         for (offset, record) in (from..).zip(records.iter()).skip((applied - from) as usize) {
             let removed = match record {
                 Record::RemoveTopic { id } => Some(*id),
@@ -198,7 +202,8 @@ impl Shard {
     /// A whole image in place of deltas that are no longer kept.
     fn snapshot(&mut self, applied: u64, records: &Arc<[Record]>, actions: &mut Actions) {
         if applied <= self.image.applied() {
-            return;
+            self.follower.reported = None;
+            return self.report_served(actions);
         }
         self.image =
             crate::meta::Image::restore(Arc::clone(self.image.statics()), applied, records);

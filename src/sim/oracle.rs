@@ -54,6 +54,8 @@ struct Part {
     safe: i64,
     /// Open in this life, with this end at first.
     opened: Option<i64>,
+    /// The life of each start that opened the log, and its end by then.
+    ends: Vec<(u64, i64)>,
     leader_epoch: i32,
     /// The worst crash since the log was open last.
     loss: Option<Loss>,
@@ -70,13 +72,17 @@ pub(super) struct Oracle {
     producer_ids: BTreeSet<i64>,
     /// Counts starts of the process.
     pub life: u64,
-    /// An injected error may fence a replica in this life, or refuse a write.
-    pub errors_allowed: bool,
+    /// An injected error may fence replicas in this life.
+    pub fences_allowed: bool,
+    /// Writes may be refused in this life: the disk failed, or is full.
+    pub refusals_allowed: bool,
     /// Some crash took written data that was not flushed.
     pub power_losses: u32,
     /// Topics whose creation was answered and that nobody deletes.
     topics: BTreeMap<String, TopicId>,
     pub acknowledged: u64,
+    /// For the reader of a trace.
+    pub notes: Vec<String>,
     failure: Option<String>,
 }
 
@@ -299,10 +305,13 @@ impl Oracle {
         self.parts.get(&tp).map_or(0, |part| part.high_watermark)
     }
 
-    /// Where a reader that was at `position` before the last crash goes on.
-    pub fn resume(&self, tp: TopicPartition, position: i64) -> Option<i64> {
+    /// Where a reader goes on that was at `position` in an earlier life; nothing while the log is not open.
+    pub fn resume(&self, tp: TopicPartition, position: i64, since_life: u64) -> Option<i64> {
         let part = self.parts.get(&tp)?;
-        part.opened.map(|opened| position.min(opened))
+        part.opened?;
+        let ends = part.ends.iter().rev();
+        let since = ends.take_while(|(life, _)| *life > since_life);
+        since.map(|(_, end)| *end).chain([position]).min()
     }
 
     /// A reader that began after the storm has everything below.
@@ -334,7 +343,7 @@ impl Oracle {
         part.leader_epoch = leader_epoch;
         part.write_caching = log.config().write_caching;
         if let LogState::Fenced(why) = log.state()
-            && !self.errors_allowed
+            && !self.fences_allowed
         {
             return self.fail(format!("{} is fenced without an error: {why:?}", name(tp)));
         }
@@ -369,6 +378,13 @@ impl Oracle {
         let before = part.appended;
         let loss = part.loss.take();
         part.opened = Some(end);
+        part.ends.push((self.life, end));
+        self.notes.push(format!(
+            "  {} is open from {} to {end} after {loss:?}, it had reached {before}, epochs {:?}",
+            name(tp),
+            log.start(),
+            log.epochs().entries()
+        ));
         let floor = part
             .known
             .values()

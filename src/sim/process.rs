@@ -8,7 +8,7 @@ use super::oracle::name;
 use super::queue::What;
 use super::world::World;
 use crate::log::faulty::Loss;
-use crate::log::{DiskOp, DiskResult, Ids, Opened, Store};
+use crate::log::{self, DiskOp, DiskResult, Ids, Opened, Replay, Store};
 use crate::meta::{Command, Endpoint, Image, ShardEndpoints, StaticConfig};
 use crate::model::limit::REQUEST_BYTES_MAX;
 use crate::model::{Instant, Now, Rng, ShardIndex, Uuid};
@@ -56,7 +56,7 @@ impl World {
     /// Starts the process with so many shards; a start may crash or fail and is tried again.
     pub(super) fn boot(&mut self, shards: usize) {
         self.trace.event(self.now, "boot", &[shards as u64]);
-        let again = match self.recover() {
+        let again = match self.recover(shards) {
             Ok((opened, booted)) => {
                 self.check_topics(&booted.image);
                 return self.start_shards(shards, &booted.image, Some(booted.quorum), &opened);
@@ -66,7 +66,7 @@ impl World {
                 1
             }
             Err(Halt::Failed(why)) => {
-                if !self.oracle.errors_allowed {
+                if !self.oracle.refusals_allowed {
                     self.oracle
                         .fail(format!("the process does not start: {why}"));
                 }
@@ -77,8 +77,17 @@ impl World {
     }
 
     /// What the disk has to say, read before any shard starts.
-    fn recover(&mut self) -> Result<(Opened, Box<Booted>), Halt> {
+    fn recover(&mut self, shards: usize) -> Result<(Opened, Box<Booted>), Halt> {
         self.crash_in_boot = self.draw_crash_in_boot();
+        let mut replay = Replay::new(shards as u16);
+        let mut last = None;
+        let opened = loop {
+            match replay.next(last) {
+                log::Step::Op(op) => last = Some(self.boot_op(&op)?),
+                log::Step::Done(opened) => break opened,
+                log::Step::Failed(why) => return Err(Halt::Failed(why)),
+            }
+        };
         let statics = Arc::new(StaticConfig::default());
         let options = quorum::Options {
             process: PROCESS,
@@ -97,11 +106,7 @@ impl World {
                 quorum::Step::Failed(why) => return Err(Halt::Failed(why)),
             }
         };
-        let opened = Opened {
-            generation: self.oracle.life + 1,
-            ..Opened::default()
-        };
-        Ok((opened, booted))
+        Ok((*opened, booted))
     }
 
     fn boot_op(&mut self, op: &DiskOp) -> Result<DiskResult, Halt> {
@@ -211,6 +216,8 @@ impl World {
         self.disk_at = None;
         self.disk.faults.broken = None;
         self.oracle.crashed(loss);
+        self.oracle.fences_allowed = false;
+        self.oracle.refusals_allowed = self.disk.faults.space != u64::MAX;
     }
 
     // -- events and turns
@@ -283,8 +290,11 @@ impl World {
                 .map_or(-1, |partition| partition.leader_epoch);
             self.oracle.look(log, epoch);
         }
+        for note in self.oracle.notes.drain(..) {
+            self.trace.say(self.now, || note);
+        }
         if let Some(why) = shard.store().failed()
-            && !self.oracle.errors_allowed
+            && !self.oracle.fences_allowed
         {
             self.oracle
                 .fail(format!("shard {index} gave its disk up: {why}"));
@@ -328,6 +338,8 @@ impl World {
                 .oracle
                 .fail(format!("shard {from} speaks to shard {to}, there is none"));
         }
+        self.trace
+            .say(self.now, || format!("  {from} says to {to}: {msg:?}"));
         let (low, high) = self.plan.peer_latency_us;
         let at = now.after_us(self.rng.range(low, high));
         let channel = self.process.mesh.entry((from, to)).or_default();

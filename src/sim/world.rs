@@ -248,11 +248,12 @@ impl World {
                 self.fault_lasts(for_ms);
             }
             Fault::Broken { what } => {
-                self.oracle.errors_allowed = true;
+                self.oracle.fences_allowed = true;
+                self.oracle.refusals_allowed = true;
                 self.disk.faults.broken = Some(what.to_string());
             }
             Fault::Full { bytes, for_ms } => {
-                self.oracle.errors_allowed = true;
+                self.oracle.refusals_allowed = true;
                 self.disk.faults.space = self.disk.used() + bytes;
                 self.fault_lasts(for_ms);
             }

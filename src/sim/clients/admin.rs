@@ -119,7 +119,7 @@ impl Admin {
             // An earlier attempt whose answer was lost.
             ErrorCode::TopicAlreadyExists => *done = true,
             ErrorCode::RequestTimedOut | ErrorCode::NotController => {}
-            ErrorCode::KafkaStorageError if ctx.oracle.errors_allowed => {}
+            ErrorCode::KafkaStorageError if ctx.oracle.refusals_allowed => {}
             error => ctx.fail(format!("CreateTopics of {}: {}", topic.name, error.name())),
         }
     }

@@ -157,7 +157,7 @@ impl Consumer {
             });
             if position.life != life {
                 // A crash may have taken what was read: Kafka's consumers ask OffsetForLeaderEpoch.
-                let Some(offset) = ctx.oracle.resume(tp, position.offset) else {
+                let Some(offset) = ctx.oracle.resume(tp, position.offset, position.life) else {
                     continue;
                 };
                 (position.offset, position.life, position.at_end) = (offset, life, false);
@@ -233,6 +233,10 @@ impl Consumer {
             topics,
             ..Default::default()
         };
+        ctx.trace.say(ctx.now, || {
+            let asked: Vec<_> = asked.iter().map(|a| (a.at, a.offset)).collect();
+            format!("  client {} fetches {asked:?} of shard {shard}", ctx.me)
+        });
         let tag = Some(Tag::Fetch { shard, asked });
         let sent = self
             .links
@@ -315,7 +319,7 @@ impl Consumer {
                 self.view.stale = true;
                 return;
             }
-            ErrorCode::KafkaStorageError if ctx.oracle.errors_allowed => return,
+            ErrorCode::KafkaStorageError if ctx.oracle.refusals_allowed => return,
             error => {
                 return ctx.fail(format!(
                     "Fetch of {} at {}: {}",

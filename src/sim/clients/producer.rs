@@ -10,7 +10,7 @@ use super::view::View;
 use super::{ByPart, Ctx, Input};
 use crate::batch::Builder;
 use crate::model::ErrorCode;
-use crate::sim::oracle::{BatchId, Promise};
+use crate::sim::oracle::{BatchId, EPOCH_MS, Promise};
 use crate::sim::plan::{ProducerPlan, TopicPlan, pick};
 use crate::wire::msg::init_producer_id_request::InitProducerIdRequest;
 use crate::wire::msg::init_producer_id_response::InitProducerIdResponse;
@@ -44,6 +44,10 @@ struct Part {
     undecided: VecDeque<Undecided>,
     /// Something failed: wait for what is in flight, then send all again.
     settling: bool,
+    /// The last answer was a success: more than one batch may be in flight. A first batch goes alone, because a broker
+    /// that knows nothing of a producer takes any first sequence; and so does one that was refused, because those behind
+    /// it might be taken (the refused attempt was not the first) and move it out of what the broker remembers.
+    going: bool,
     /// Batches that the broker acknowledged, and crashes with loss of power at the last one.
     decided: u64,
     losses: u32,
@@ -196,6 +200,10 @@ impl Producer {
             let key = (record % 2 == 0).then_some(&key[..]);
             builder.push(timestamp, key, Some(&value), &[]);
         }
+        let (me, sequence, idempotent) = (ctx.me, part.next_sequence, self.plan.idempotent);
+        ctx.trace.say(ctx.now, || {
+            format!("  client {me} makes batch {} of {records} records for {at:?}, sequence {sequence}, idempotent {idempotent}", timestamp - EPOCH_MS)
+        });
         part.next_sequence += records as i32;
         let promise = Promise {
             acks: self.plan.acks,
@@ -221,8 +229,7 @@ impl Producer {
                 }
                 part.settling = false;
             }
-            if flying && part.decided == 0 && self.plan.idempotent {
-                // A broker that knows nothing of a producer takes any first sequence: the first batch goes alone.
+            if flying && !part.going && self.plan.idempotent {
                 continue;
             }
             let Some(leader) = self.view.leader(*at) else {
@@ -392,6 +399,7 @@ impl Producer {
                 let part = self.parts.entry(at).or_default();
                 part.undecided.retain(|u| u.batch != batch);
                 part.decided += 1;
+                part.going = true;
                 part.losses = losses;
             }
             ErrorCode::NotLeaderOrFollower
@@ -401,7 +409,7 @@ impl Producer {
                 self.settle(at, batch);
             }
             ErrorCode::RequestTimedOut => self.settle(at, batch),
-            ErrorCode::KafkaStorageError if ctx.oracle.errors_allowed => self.settle(at, batch),
+            ErrorCode::KafkaStorageError if ctx.oracle.refusals_allowed => self.settle(at, batch),
             ErrorCode::OutOfOrderSequenceNumber if self.plan.idempotent => {
                 self.out_of_order(at, batch, ctx);
             }
@@ -412,7 +420,7 @@ impl Producer {
     /// The batch is sent again once nothing of its partition is in flight.
     fn settle(&mut self, at: (usize, i32), batch: BatchId) {
         let part = self.parts.entry(at).or_default();
-        part.settling = true;
+        (part.settling, part.going) = (true, false);
         if let Some(u) = part.undecided.iter_mut().find(|u| u.batch == batch) {
             u.in_flight = false;
         }
