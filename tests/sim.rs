@@ -5,7 +5,7 @@ use std::process::Command;
 use corelane::sim::{Faults, Options, replay_command, run};
 
 /// Faults that come in these tests.
-const FAULTS: &str = "cut,slow";
+const FAULTS: &str = "cut,slow,power,kill,reshard";
 
 fn options(seed: u64) -> Options {
     Options {
@@ -19,7 +19,7 @@ fn options(seed: u64) -> Options {
 #[test]
 fn clean_seeds_find_nothing() {
     let mut acknowledged = 0;
-    for seed in 1..=40 {
+    for seed in 1..=30 {
         let options = options(seed);
         let report = run(&options);
         if let Some(failure) = report.failure {
