@@ -603,3 +603,100 @@ fn a_full_cache_gives_no_sessions_until_an_idle_one_can_go() {
     rig.pass_ms(120_000);
     assert!(open(&mut rig) > 0, "two minutes idle");
 }
+
+/// An incremental fetch names nothing when nothing changed on the client's side; it waits all the same.
+#[test]
+fn an_idle_session_waits_its_time_and_wakes_for_data() {
+    let mut rig = Rig::new();
+    let id = rig.create("t", 3);
+    let conn = rig.open();
+    let full = session(0, 0, parts("t", id, &[(0, 0), (1, 0), (2, 0)]));
+    let s = rig.ask(conn, 12, &full).session_id;
+    let idle = |epoch| FetchRequest {
+        max_wait_ms: 500,
+        ..session(s, epoch, nothing())
+    };
+    for epoch in 1..4 {
+        let sent = rig.send(conn, 12, &idle(epoch));
+        rig.pass_ms(499);
+        assert!(rig.frame(conn).is_none(), "epoch {epoch}");
+        rig.pass_ms(1);
+        let answer = answered(&mut rig, conn, sent).expect("its time is up");
+        assert_eq!((answer.session_id, sizes(&answer)), (s, vec![]));
+    }
+    let sent = rig.send(conn, 12, &idle(4));
+    rig.pass_ms(100);
+    rig.produce(("t", id), 2, batch(&["a"]));
+    let answer = answered(&mut rig, conn, sent).expect("at once");
+    assert_eq!(sizes(&answer), [(2, batch(&["a"]).len())]);
+}
+
+#[test]
+fn a_forgotten_partition_that_comes_back_is_read_from_where_the_client_says() {
+    let mut rig = Rig::new();
+    let id = rig.topic_with(2, &[(1, "a"), (1, "b"), (1, "c")]);
+    let conn = rig.open();
+    let full = session(0, 0, parts("t", id, &[(0, 0), (1, 0)]));
+    let s = rig.ask(conn, 12, &full).session_id;
+    let forget = FetchRequest {
+        forgotten_topics_data: vec![ForgottenTopic {
+            topic: "t".into(),
+            partitions: vec![1],
+            ..Default::default()
+        }],
+        ..nothing()
+    };
+    assert_eq!(sizes(&rig.ask(conn, 12, &session(s, 1, forget))), []);
+    for epoch in 2..5 {
+        rig.produce(("t", id), 1, batch(&["d"]));
+        assert_eq!(sizes(&rig.ask(conn, 12, &session(s, epoch, nothing()))), []);
+    }
+    let again = rig.ask(conn, 12, &session(s, 5, parts("t", id, &[(1, 5)])));
+    assert_eq!(
+        first(&again).records.as_bytes(),
+        stored(batch(&["d"]), 5, 0)
+    );
+}
+
+/// A reader of one batch at a time is told the real end from the first answer on, and comes to it.
+#[test]
+fn small_fetches_come_to_the_end_that_the_first_one_told() {
+    let mut rig = Rig::new();
+    let id = rig.create("t", 1);
+    for i in 0..50 {
+        rig.produce(("t", id), 0, batch(&[format!("value {i}").as_str()]));
+    }
+    let mut offset = 0;
+    while offset < 50 {
+        let mut request = from("t", id, 0, offset);
+        request.max_bytes = 1;
+        let answer = rig.once(12, &request);
+        let part = first(&answer);
+        assert_eq!(part.high_watermark, 50);
+        let (got, len) = corelane::batch::Batch::view(part.records.as_bytes()).expect("a batch");
+        assert_eq!(
+            (got.base_offset(), len),
+            (offset, part.records.as_bytes().len())
+        );
+        offset = got.last_offset() + 1;
+    }
+}
+
+/// Kafka 4 does not look at the codec of what it serves: version 9 gets zstd too.
+#[test]
+fn zstd_is_served_to_every_version() {
+    let mut rig = Rig::new();
+    let id = rig.create("t", 1);
+    let zstd = crate::produce::builder(&["a"])
+        .codec(corelane::batch::Codec::Zstd)
+        .build();
+    rig.produce(("t", id), 0, zstd.clone());
+    for version in [4, 9, 10, 18] {
+        let answer = rig.once(version, &from("t", id, 0, 0));
+        assert_eq!(
+            first(&answer).records.as_bytes(),
+            stored(zstd.clone(), 0, 0),
+            "v{version}"
+        );
+    }
+}

@@ -683,3 +683,37 @@ fn answers_of_pipelined_produces_come_in_the_order_of_requests() {
         ]
     );
 }
+
+#[test]
+fn the_topics_limit_counts_the_bytes_of_the_whole_batch() {
+    let mut rig = Rig::new();
+    let exact = batch(&["x".repeat(1000).as_str()]);
+    let limit = exact.len().to_string();
+    let id = rig.create_with("t", 1, &[("max.message.bytes", &limit)]);
+    assert_eq!(rig.produce(("t", id), 0, exact), (ErrorCode::None, 0));
+    let over = batch(&["x".repeat(1001).as_str()]);
+    assert_eq!(
+        rig.produce(("t", id), 0, over).0,
+        ErrorCode::MessageTooLarge
+    );
+    // What counts is what is sent, not what it expands to.
+    let packed = builder(&["x".repeat(500_000).as_str()])
+        .codec(Codec::Zstd)
+        .build();
+    assert_eq!(rig.produce(("t", id), 0, packed), (ErrorCode::None, 1));
+}
+
+#[test]
+fn a_repeat_is_told_the_time_of_the_first_append() {
+    let mut rig = Rig::new();
+    let id = rig.create_with("t", 1, &[("message.timestamp.type", "LogAppendTime")]);
+    let request = to(-1, ("t", id), 0, of_producer(&["a"], 9, 0, 0));
+    let time = first(&rig.once(12, &request)).log_append_time_ms;
+    assert_eq!(time, rig.now.wall);
+    rig.pass_ms(7000);
+    let again = rig.once(12, &request);
+    assert_eq!(
+        (told(&again), first(&again).log_append_time_ms),
+        ((ErrorCode::None, 0), time)
+    );
+}
