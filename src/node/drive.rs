@@ -207,7 +207,10 @@ impl Driver {
         self.ring.push(&mut self.disk.sqes).map_err(of_ring)?;
         self.turns.step();
         self.tell();
-        Ok(())
+        match self.shard.failed() {
+            Some(why) => Err(format!("the process cannot go on: {why}")),
+            None => Ok(()),
+        }
     }
 
     /// What came from outside since the last turn becomes events.

@@ -380,7 +380,7 @@ fn a_failed_write_ends_all_proposals_and_nothing_is_retried_into_doubt() {
     assert_eq!(failure(&rig.outcomes[0].1), ErrorCode::KafkaStorageError);
     assert_eq!(
         rig.quorum.failed(),
-        Some("writing its log: I/O error (errno 5)")
+        Some("the metadata log failed writing its log: I/O error (errno 5)")
     );
     rig.disk.faults.broken = None;
     rig.create("b");

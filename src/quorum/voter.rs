@@ -233,7 +233,7 @@ impl Quorum {
         if let Some(failed) = &self.failed {
             return Some(ApiError::new(
                 ErrorCode::KafkaStorageError,
-                format!("The metadata log failed {failed}."),
+                format!("Nothing can be decided any more: {failed}."),
             ));
         }
         if !self.is_leader() || self.applied < self.ready_at && !self.is_single() {
@@ -440,7 +440,7 @@ impl Quorum {
             ErrorCode::KafkaStorageError,
             format!("The metadata log failed {why}."),
         );
-        self.failed = Some(why);
+        self.failed = Some(format!("the metadata log failed {why}"));
         self.fail_pending(&error);
     }
 }
