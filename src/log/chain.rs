@@ -1,4 +1,4 @@
-//! What takes several operations one after the other: rolling, closing a segment, checkpoints. And index reads.
+//! What takes several operations one after the other: rolling, closing a segment, checkpoints.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -8,7 +8,6 @@ use bytes::Bytes;
 use super::op::{DiskDone, DiskError, DiskOp, DiskResult, FileRef};
 use super::ops::{Chain, LogIndex, Task, Then, segment_path};
 use super::partition::{Fenced, Log, LogState};
-use super::read::{INTERVAL_BYTES, Interval};
 use super::segment::{Phase, Segment, ceil, floor};
 use super::store::Store;
 
@@ -50,8 +49,10 @@ impl Store {
             allocate: allocate.min(ceil(log.config.segment_bytes)),
         });
         log.segments.push_back(Segment::new(base, now));
-        // Before closings that may be waiting, behind a step that is under way.
-        let place = usize::from(log.chain_running);
+        // Before closings that may be waiting, behind a step that is under way and behind older segments.
+        let opens = |c: &Chain| matches!(c.then, Then::SegmentOpened { .. });
+        let older = log.chains.iter().rposition(opens).map_or(0, |i| i + 1);
+        let place = older.max(usize::from(log.chain_running));
         log.chains.insert(
             place.min(log.chains.len()),
             Chain {
@@ -171,128 +172,16 @@ impl Store {
                     if s.has_tail() {
                         self.full_blocks.push_back((index, base));
                     }
+                    let index_bytes = s.index.bytes();
+                    self.note_reading(index, base);
+                    self.note_index(index, base, index_bytes);
                 }
                 self.release_journal();
             }
             Then::EpochsWritten => log.epochs_writing = false,
             Then::EndFilesWritten => self.files_done(index),
+            Then::SegmentRemoved { base } => self.segment_removed(index, base),
         }
-    }
-
-    // -- reads of index intervals
-
-    pub(super) fn pump_reads(&mut self, index: LogIndex) {
-        let Some(log) = self.logs[index as usize].as_deref_mut() else {
-            return;
-        };
-        if log.located.wanted.is_empty() {
-            return;
-        }
-        let mut waiting = Vec::new();
-        for interval in std::mem::take(&mut log.located.wanted) {
-            let Log {
-                segments,
-                dir,
-                located,
-                ..
-            } = &mut *log;
-            let Ok(i) = segments.binary_search_by_key(&interval.base, |s| s.base) else {
-                continue;
-            };
-            let s = &mut segments[i];
-            match &s.file {
-                Some(file) => {
-                    located.reading.push(interval);
-                    let op = DiskOp::Read {
-                        file: file.id,
-                        at: interval.at,
-                        len: INTERVAL_BYTES,
-                    };
-                    self.ops.issue(
-                        Task::Read {
-                            log: index,
-                            interval,
-                        },
-                        op,
-                    );
-                }
-                None => {
-                    waiting.push(interval);
-                    if s.phase == Phase::Closed && !s.read_opening {
-                        s.read_opening = true;
-                        let file = self.ops.file();
-                        let path = segment_path(dir, s.base, "log");
-                        let op = DiskOp::Open {
-                            file,
-                            path,
-                            create: false,
-                            allocate: 0,
-                        };
-                        self.ops.issue(
-                            Task::ReadOpen {
-                                log: index,
-                                base: s.base,
-                                file,
-                            },
-                            op,
-                        );
-                    }
-                }
-            }
-        }
-        log.located.wanted = waiting;
-    }
-
-    pub(super) fn read_opened(
-        &mut self,
-        index: LogIndex,
-        base: i64,
-        file: super::op::FileId,
-        result: DiskResult,
-    ) {
-        let file = Rc::new(FileRef { id: file });
-        let segment = self.logs[index as usize]
-            .as_deref_mut()
-            .and_then(|l| l.segment_mut(base));
-        let (Some(s), true) = (segment, result.is_ok()) else {
-            if let Err(e) = result {
-                self.fence(
-                    index,
-                    Fenced::Io(format!("segment {base} cannot be opened: {e}")),
-                );
-            } else {
-                self.doomed.push(file);
-            }
-            return;
-        };
-        s.read_opening = false;
-        s.file = Some(file);
-        self.opened_for_reading.push_back((index, base));
-        self.pump_reads(index);
-    }
-
-    pub(super) fn interval_read(
-        &mut self,
-        index: LogIndex,
-        interval: Interval,
-        result: DiskResult,
-    ) {
-        let Some(log) = self.logs[index as usize].as_deref_mut() else {
-            return;
-        };
-        log.located.reading.retain(|r| *r != interval);
-        match result {
-            Ok(DiskDone::Read(bytes)) => log.interval_read(interval, &bytes),
-            Ok(_) => {}
-            Err(e) => {
-                self.fence(
-                    index,
-                    Fenced::Io(format!("segment {} cannot be read: {e}", interval.base)),
-                );
-                return;
-            }
-        }
-        self.note_progress(index);
     }
 }
 

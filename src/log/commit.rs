@@ -42,7 +42,7 @@ impl Store {
         if self.pool.live_bytes() > self.config.tail_cache_bytes {
             self.evict();
         }
-        self.ops.hand_over(out);
+        self.ops.hand_over(out, self.now.mono);
     }
 
     /// Whatever is due for one log: gives pending bytes a way, writes, flushes, allocates, closes.
@@ -290,10 +290,22 @@ impl Store {
         if self.journal.in_flight.is_some() || self.queue.is_empty() || self.failed.is_some() {
             return;
         }
-        let room = self.journal.room(&self.config, &mut self.ops);
+        let first = self.queue.iter().find_map(|index| {
+            let (_, _, from, to) = self.logs[*index as usize].as_deref()?.part()?;
+            Some(frame::HEADER_BYTES + frame::PART_BYTES + (to - from) as usize)
+        });
+        let threshold = self.config.direct_threshold_bytes as usize;
+        let needed = first
+            .unwrap_or(0)
+            .min(frame::HEADER_BYTES + frame::PART_BYTES + threshold);
+        let room = self.journal.room(needed, &self.config, &mut self.ops);
         if room == 0 {
             self.make_room();
             return;
+        }
+        if self.journal.is_squeezed() {
+            // Early: what holds the oldest file may need frames itself.
+            self.release_journal();
         }
         let threshold = u64::from(self.config.direct_threshold_bytes);
         let mut planned = Vec::with_capacity(self.queue.len());
@@ -394,7 +406,9 @@ impl Store {
                 .as_deref_mut()
                 .expect("planned above");
             indexes.push(p.log);
-            if log.start_pending {
+            // A cut must be told for as long as the generation file tells of a longer log.
+            let cut = p.kind == PartKind::Mark && log.is_ending_by_cut();
+            if log.start_pending || cut {
                 log.start_pending = false;
                 log.start_in = Some(self.journal.note_start(p.log));
             }
@@ -548,6 +562,27 @@ impl Store {
         self.release_journal();
         if self.journal.wants_release_frame() {
             self.write_frame(Vec::new(), frame::HEADER_BYTES, true);
+        } else if let Some(starts) = self.journal.last_starts() {
+            // Small state is all that holds the oldest file. The frame that carries it anew says too that it is given back.
+            let planned: Vec<Planned> = starts
+                .into_iter()
+                .filter_map(|index| {
+                    let log = self.logs[index as usize].as_deref_mut()?;
+                    log.start_pending = true;
+                    let base = log.segments.back().map_or(log.start, |s| s.base);
+                    let (kind, from, to) = (PartKind::State, 0, 0);
+                    Some(Planned {
+                        log: index,
+                        kind,
+                        base,
+                        from,
+                        to,
+                    })
+                })
+                .collect();
+            self.journal.release_oldest();
+            let size = frame::HEADER_BYTES + planned.len() * frame::PART_BYTES;
+            self.write_frame(planned, size, true);
         }
     }
 

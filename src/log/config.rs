@@ -77,6 +77,8 @@ pub struct StoreConfig {
     pub allocate_retry_ms: u64,
     /// Completed writes are flushed at the latest after this long, asked for or not.
     pub flush_interval_ms: u64,
+    /// An operation under way for this long takes the dir out of use (Kafka's `log.dir.failure.timeout.ms`).
+    pub failure_timeout_ms: u64,
     pub retention_check_interval_ms: u64,
     pub producer_check_interval_ms: u64,
 }
@@ -95,6 +97,7 @@ impl Default for StoreConfig {
             allocate_bytes_max: 64 * 1024 * 1024,
             allocate_retry_ms: 1000,
             flush_interval_ms: 1000,
+            failure_timeout_ms: 30_000,
             retention_check_interval_ms: 300_000,
             producer_check_interval_ms: 600_000,
         }

@@ -19,6 +19,8 @@ use crate::model::{Instant, Now, ShardIndex, TopicPartition};
 pub(crate) enum How {
     Close,
     Delete,
+    /// The log lives on, without what is at or above this offset.
+    Cut(i64),
     /// The whole store stops: no mark, for no frame of this generation is read again.
     Stop,
 }
@@ -78,6 +80,29 @@ impl Store {
         self.end(tp, How::Delete);
     }
 
+    /// Cuts what lies at or above `end` off: whole batches, from the one that holds it on. The log is
+    /// [`LogState::Cutting`], then Loading, then Ready again.
+    pub fn truncate(&mut self, tp: TopicPartition, end: i64, now: Now) {
+        self.now = now;
+        let Some(index) = self.index_of(tp) else {
+            return;
+        };
+        let log = self.logs[index as usize]
+            .as_deref_mut()
+            .expect("named logs exist");
+        if !log.is_ready() || end >= log.appended {
+            return;
+        }
+        log.state = LogState::Cutting;
+        log.ending = Some(Ending {
+            how: How::Cut(end.max(log.start)),
+            step: Step::Settle,
+        });
+        log.located.forget_wishes();
+        self.note_progress(index);
+        self.touch(index);
+    }
+
     /// Ends every log for a clean stop. To be called again every turn until [`Store::is_stopped`].
     pub fn stop(&mut self, now: Now, out: &mut Vec<(OpId, DiskOp)>) {
         self.now = now;
@@ -87,8 +112,8 @@ impl Store {
                 clean: true,
                 logs: Vec::new(),
             });
-            let open: Vec<TopicPartition> = self.logs().map(|log| log.tp).collect();
-            for tp in open {
+            let all: Vec<TopicPartition> = self.logs.iter().flatten().map(|log| log.tp).collect();
+            for tp in all {
                 self.end(tp, How::Stop);
             }
         }
@@ -105,7 +130,7 @@ impl Store {
                 self.ops.issue(Task::Loose, DiskOp::Close { file: file.id });
             }
         }
-        self.ops.hand_over(out);
+        self.ops.hand_over(out, self.now.mono);
     }
 
     /// Nothing of this store is under way any more.
@@ -130,7 +155,7 @@ impl Store {
             step: Step::Settle,
         });
         log.start_pending = false;
-        log.located.wanted.clear();
+        log.located.forget_wishes();
         self.touch(index);
     }
 
@@ -143,7 +168,8 @@ impl Store {
         let Some(Ending { how, step }) = log.ending else {
             return;
         };
-        let drains = how != How::Delete && log.state == LogState::Ready;
+        let alive = matches!(log.state, LogState::Ready | LogState::Cutting);
+        let drains = how != How::Delete && alive;
         match step {
             Step::Settle => {
                 if !drains && !log.chain_running {
@@ -162,6 +188,7 @@ impl Store {
                     return match how {
                         How::Delete => self.ask_mark(index),
                         How::Close | How::Stop => self.gone(index, false),
+                        How::Cut(_) => log.ending = None,
                     };
                 }
                 let settled = log.extents.is_empty()
@@ -170,6 +197,9 @@ impl Store {
                     });
                 if !settled {
                     return;
+                }
+                if matches!(how, How::Cut(_)) {
+                    return self.ask_mark(index);
                 }
                 if !log.written_to {
                     return self.files_done(index);
@@ -184,7 +214,7 @@ impl Store {
             }
             Step::Files => {
                 // The chain leads on, unless the log was fenced on the way.
-                if log.chains.is_empty() && self.ops.is_quiet(index) && !log.is_ready() {
+                if log.chains.is_empty() && self.ops.is_quiet(index) && !alive {
                     self.gone(index, false);
                 }
             }
@@ -219,7 +249,7 @@ impl Store {
         match how {
             Some(How::Stop) => self.gone(index, true),
             Some(How::Close) => self.ask_mark(index),
-            Some(How::Delete) | None => {}
+            Some(How::Delete | How::Cut(_)) | None => {}
         }
     }
 
@@ -259,6 +289,10 @@ impl Store {
                     .issue(Task::End { log: index }, DiskOp::ReadFile { path });
                 self.set_end_step(index, Step::Look);
             }
+            Some(How::Cut(end)) if !matches!(log.state, LogState::Fenced(_)) => {
+                self.reload(index, end);
+            }
+            Some(How::Cut(_)) => log.ending = None,
             Some(How::Close | How::Stop) | None => self.gone(index, true),
         }
     }
@@ -327,7 +361,7 @@ impl Store {
                     self.given_up.insert(tp, left);
                 }
             }
-            Some(How::Delete) | None => {
+            Some(How::Delete | How::Cut(_)) | None => {
                 self.opened.logs.remove(&tp);
                 self.given_up.remove(&tp);
             }
@@ -384,6 +418,10 @@ impl Log {
         self.ending.is_some_and(|e| e.how == How::Delete)
     }
 
+    pub(super) fn is_ending_by_cut(&self) -> bool {
+        self.ending.is_some_and(|e| matches!(e.how, How::Cut(_)))
+    }
+
     pub(super) fn wants_mark(&self) -> bool {
         self.ending.is_some_and(|e| e.step == Step::Mark)
     }
@@ -394,12 +432,12 @@ impl Log {
         }
     }
 
-    /// Where a mark says that the log ended; -1: it is deleted.
+    /// What a mark says is flushed of the log; -1: it is deleted. A cut may take more than it was asked to, a whole batch.
     pub(super) fn mark_offset(&self) -> i64 {
-        if self.is_deleting() {
-            -1
-        } else {
-            self.appended
+        match self.ending.map(|e| e.how) {
+            Some(How::Delete) => -1,
+            Some(How::Cut(_)) => self.start,
+            Some(How::Close | How::Stop) | None => self.appended,
         }
     }
 

@@ -41,6 +41,17 @@ impl LeaderEpochs {
         true
     }
 
+    /// A batch of `epoch` was met at `start`: what was known to begin later, or there with another epoch, is not so.
+    pub fn met(&mut self, epoch: i32, start: i64) {
+        while self
+            .latest()
+            .is_some_and(|l| l.start > start || (l.start == start && l.epoch > epoch))
+        {
+            self.entries.pop();
+        }
+        self.assign(epoch, start);
+    }
+
     /// Kafka's OffsetForLeaderEpoch: the largest known epoch not above `epoch`, and where it ends. (-1, -1) when the
     /// epoch is unknown or in the future; for one below the first known, the epoch asked for and the first start.
     pub fn end_offset_for(&self, epoch: i32, log_end: i64) -> (i32, i64) {
@@ -145,6 +156,15 @@ mod tests {
         assert!(epochs.assign(3, 7));
         assert!(!epochs.assign(3, 9) && !epochs.assign(2, 9));
         assert_eq!(epochs, of(&[(1, 0), (3, 7)]));
+    }
+
+    #[test]
+    fn a_batch_that_was_met_is_believed_more_than_an_old_checkpoint() {
+        let mut epochs = of(&[(1, 0), (2, 26), (3, 46)]);
+        epochs.met(3, 23);
+        assert_eq!(epochs, of(&[(1, 0), (3, 23)]));
+        epochs.met(3, 30);
+        assert_eq!(epochs, of(&[(1, 0), (3, 23)]));
     }
 
     #[test]

@@ -77,12 +77,6 @@ impl Index {
         i.checked_sub(1).map(|i| self.places[i])
     }
 
-    /// The first known place after byte `at`.
-    pub fn after_byte(&self, at: u64) -> Option<Place> {
-        let i = self.places.partition_point(|p| u64::from(p.at) <= at);
-        self.places.get(i).copied()
-    }
-
     /// The last known place at or before byte `at`.
     pub fn at_or_before_byte(&self, at: u64) -> Option<Place> {
         let i = self.places.partition_point(|p| u64::from(p.at) <= at);
@@ -102,14 +96,6 @@ impl Index {
     pub fn before_time(&self, timestamp: i64) -> Option<TimePlace> {
         let i = self.times.partition_point(|t| t.timestamp < timestamp);
         i.checked_sub(1).map(|i| self.times[i])
-    }
-
-    /// Forgets what lies at or after byte `at`, whose offset is `offset`.
-    pub fn truncate(&mut self, at: u64, offset: u32) {
-        self.places.retain(|p| u64::from(p.at) < at);
-        self.times.retain(|t| t.last < offset);
-        let last = self.places.last().map_or(0, |p| u64::from(p.at));
-        self.gap = u32::try_from(at.saturating_sub(last)).unwrap_or(u32::MAX);
     }
 
     /// Kafka's `.index`: relative last offset and position, 8 bytes an entry.

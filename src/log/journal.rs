@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::block::{Block, MemSpan};
 use super::config::StoreConfig;
+use super::frame::{HEADER_BYTES, PART_BYTES};
 use super::op::{DiskOp, FileId};
 use super::ops::{LogIndex, Ops, Task};
 use super::partition::Marks;
@@ -160,15 +161,17 @@ impl Journal {
         self.refused_until = Some(retry_at);
     }
 
-    /// Bytes that a frame may still take: 0 when no file is there or the active one is full and may not be left yet.
-    pub fn room(&mut self, config: &StoreConfig, ops: &mut Ops) -> usize {
+    /// Bytes that a frame may still take, at least `needed` (which a whole file has): 0 when no file is there or the active
+    /// one is full and may not be left yet.
+    pub fn room(&mut self, needed: usize, config: &StoreConfig, ops: &mut Ops) -> usize {
         // The last block is for a frame that gives older files back when there is no other room for it.
         let capacity = u64::from(config.journal_file_bytes) - BLOCK_BYTES as u64;
         // A frame should not be squeezed into the last blocks of a file.
-        let enough = (capacity / 8).max(BLOCK_BYTES as u64);
+        let needed = (needed as u64).max(BLOCK_BYTES as u64);
+        let enough = (capacity / 8).max(needed);
         if let Some(active) = self.files.back() {
             let room = capacity.saturating_sub(active.at);
-            if room >= enough || (self.free.is_empty() && room >= 2 * BLOCK_BYTES as u64) {
+            if room >= enough || (self.free.is_empty() && room >= needed) {
                 return room as usize;
             }
             // Frames of the next file count as flushed only when all of this one are.
@@ -275,6 +278,17 @@ impl Journal {
         };
         self.want_flush |= *said <= self.sequence;
         *said > self.sequence
+    }
+
+    /// The logs whose small state alone holds the oldest file, if one block takes it all.
+    pub fn last_starts(&mut self) -> Option<Vec<LogIndex>> {
+        if !self.is_squeezed() {
+            return None;
+        }
+        let oldest = self.oldest()?;
+        let fits = HEADER_BYTES + oldest.starts.len() * PART_BYTES <= BLOCK_BYTES;
+        let last = oldest.done == oldest.parts.len() && !oldest.starts.is_empty();
+        (last && fits).then(|| std::mem::take(&mut oldest.starts))
     }
 
     /// Someone waits for this frame to be flushed.

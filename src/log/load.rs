@@ -45,6 +45,7 @@ enum At {
     Partial,
     Settle,
     Remove,
+    Sweep,
 }
 
 /// The state of the cursor.
@@ -67,8 +68,15 @@ pub(crate) struct Loading {
     file: FileId,
     offsets: bytes::Bytes,
     scan: Option<Scan>,
-    /// Segments behind a gap, to be removed.
+    /// Segments behind a gap or a cut, to be removed.
     surplus: Vec<i64>,
+    /// Files to be removed before anything is served: a removal that came later could meet a new file of that name.
+    trash: Vec<String>,
+    swept: bool,
+    /// The log is cut here.
+    limit: Option<i64>,
+    /// All segments are removed, and the log begins anew.
+    restarts: bool,
     cut_said: Option<&'static str>,
 }
 
@@ -99,10 +107,47 @@ impl Store {
             offsets: bytes::Bytes::new(),
             scan: None,
             surplus: Vec::new(),
+            trash: Vec::new(),
+            swept: false,
+            limit: None,
+            restarts: false,
             cut_said: None,
         }));
         let path = format!("{}/partition.metadata", log.dir);
         self.load(index, At::Metadata, DiskOp::ReadFile { path });
+    }
+
+    /// A log that is all in its files is read again, without what is at or above `end`.
+    pub(super) fn reload(&mut self, index: LogIndex, end: i64) {
+        let Some(log) = self.logs[index as usize].as_deref_mut() else {
+            return;
+        };
+        for mut segment in std::mem::take(&mut log.segments) {
+            segment.drop_tail(&mut self.pool);
+            self.doomed.extend(segment.file.take());
+        }
+        let known = Known {
+            start: log.start,
+            high_watermark: log.high_watermark.min(end),
+            // A cut is no loss.
+            flushed: 0,
+        };
+        log.ending = None;
+        log.state = LogState::Loading;
+        // Until it is read, nothing may be said of it that is above the cut.
+        log.set_ends(log.start, log.start);
+        log.located = Default::default();
+        log.epochs = LeaderEpochs::default();
+        log.producers = ProducerStates::default();
+        log.producers_at = 0;
+        log.written_to = true;
+        self.start_loading(index, -1);
+        if let Some(loading) = self.logs[index as usize]
+            .as_deref_mut()
+            .and_then(|log| log.loading.as_deref_mut())
+        {
+            (loading.known, loading.clean, loading.limit) = (known, false, Some(end));
+        }
     }
 
     fn load(&mut self, index: LogIndex, at: At, op: DiskOp) {
@@ -200,6 +245,7 @@ impl Store {
             (At::Partial, Ok(DiskDone::Read(bytes))) => self.partial_read(index, &bytes),
             (At::Settle, Ok(_)) => self.settled(index),
             (At::Remove, Ok(_)) => self.remove_surplus(index),
+            (At::Sweep, Ok(_)) => self.loaded(index),
             (at, Ok(done)) => {
                 self.fence(
                     index,
@@ -298,7 +344,7 @@ impl Store {
                         .any(|s| suffix.ends_with(s));
                     if leftover {
                         let path = format!("{dir}/{}", e.name);
-                        self.ops.issue(Task::Loose, DiskOp::Remove { path });
+                        loading.trash.push(path);
                     }
                 }
             }
@@ -307,7 +353,39 @@ impl Store {
             self.make_log(index);
             return;
         }
-        let path = format!("{dir}/leader-epoch-checkpoint");
+        // A segment's log is taken away before its indexes.
+        let orphans: Vec<i64> = loading
+            .indexed
+            .iter()
+            .copied()
+            .filter(|b| !loading.files.contains_key(b))
+            .collect();
+        for base in orphans {
+            loading.indexed.remove(&base);
+            for suffix in ["index", "timeindex"] {
+                loading.trash.push(segment_path(&dir, base, suffix));
+            }
+        }
+        if let Some(limit) = loading.limit {
+            // Newest first, and the index of the last that stays: a crash in between must not leave a segment that is
+            // shorter than it was and passes for closed.
+            let first = *loading.files.keys().next().expect("there is a segment");
+            loading.surplus = loading
+                .files
+                .split_off(&limit.max(first + 1))
+                .into_keys()
+                .collect();
+            self.remove_surplus(index);
+            return;
+        }
+        self.ask_epochs(index);
+    }
+
+    fn ask_epochs(&mut self, index: LogIndex) {
+        let log = self.logs[index as usize]
+            .as_deref_mut()
+            .expect("it is being loaded");
+        let path = format!("{}/leader-epoch-checkpoint", log.dir);
         self.load(index, At::Epochs, DiskOp::ReadFile { path });
     }
 
@@ -396,7 +474,9 @@ impl Store {
         let loading = log.loading.as_deref_mut().expect("it is being loaded");
         let first = *loading.files.keys().next().expect("there is a segment");
         loading.base = first;
-        if log.epochs.entries().is_empty() {
+        // The checkpoint may have been ahead of a log start that a crash took back.
+        let start = loading.known.start.max(first);
+        if log.epochs.entries().first().is_none_or(|e| e.start > start) {
             loading.walk_from = first;
         }
         self.next_segment(index);
@@ -457,7 +537,6 @@ impl Store {
         if let Some(last) = known_index.times().last() {
             segment.max_timestamp = last.timestamp;
             segment.max_timestamp_last = segment.base + i64::from(last.last);
-            segment.max_timestamp_offset = segment.max_timestamp_last;
             segment.first_timestamp = known_index.times().first().map(|t| t.timestamp);
         }
         segment.index = known_index;
@@ -499,10 +578,12 @@ impl Store {
         if trusted {
             scan.epoch = -1;
         }
+        scan.limit = loading.limit.unwrap_or(i64::MAX);
         loading.scan = Some(scan);
         // No write of a closed segment can be under way, and its length is what tells where it ends.
         let closed = !is_last && loading.indexed.contains(&loading.base);
-        if trusted || closed {
+        let drained = loading.limit.is_some();
+        if trusted || closed || drained {
             self.ask_scan(index);
         } else {
             let op = DiskOp::Truncate {
@@ -542,7 +623,7 @@ impl Store {
         let segment = segments.back_mut().expect("one is being read");
         scan.feed(bytes, |at, batch| {
             note_batch(segment, at, batch, interval);
-            epochs.assign(batch.leader_epoch(), batch.base_offset());
+            epochs.met(batch.leader_epoch(), batch.base_offset());
             if batch.base_offset() >= *producers_at && !planted(Bug::LoseProducers) {
                 note_producer(producers, batch, now);
             }
@@ -611,6 +692,10 @@ impl Store {
         let loading = log.loading.as_deref_mut().expect("it is being loaded");
         let s = log.segments.back().expect("one was read");
         let (end, flushed) = (s.next, loading.known.flushed);
+        if end < loading.known.start {
+            self.restart(index);
+            return;
+        }
         if end < flushed {
             // Nothing is cut: what is left may help an operator.
             self.fence(
@@ -632,6 +717,24 @@ impl Store {
             len: (s.end - at) as u32,
         };
         self.load(index, At::Partial, op);
+    }
+
+    /// All that is left was deleted by request, and what is to follow is gone: the log begins anew at its start.
+    fn restart(&mut self, index: LogIndex) {
+        let log = self.logs[index as usize]
+            .as_deref_mut()
+            .expect("it is being loaded");
+        let loading = log.loading.as_deref_mut().expect("it is being loaded");
+        let start = loading.known.start;
+        tracing::warn!(log = %log.dir, start, "the log ends below its start and begins anew");
+        for segment in std::mem::take(&mut log.segments) {
+            self.doomed.extend(segment.file);
+        }
+        log.epochs = LeaderEpochs::default();
+        log.producers = ProducerStates::default();
+        loading.surplus = loading.files.keys().copied().collect();
+        loading.restarts = true;
+        self.remove_surplus(index);
     }
 
     fn partial_read(&mut self, index: LogIndex, bytes: &[u8]) {
@@ -697,11 +800,28 @@ impl Store {
         if let Some(base) = loading.surplus.pop() {
             // Newest first: a crash in between leaves a log with a gap again, not one that looks whole.
             for suffix in ["index", "timeindex"] {
-                let path = segment_path(&log.dir, base, suffix);
-                self.ops.issue(Task::Loose, DiskOp::Remove { path });
+                loading.trash.push(segment_path(&log.dir, base, suffix));
             }
             let path = segment_path(&log.dir, base, "log");
             self.load(index, At::Remove, DiskOp::Remove { path });
+            return;
+        }
+        if loading.restarts {
+            self.make_log(index);
+            return;
+        }
+        if loading.limit.is_some() && log.segments.is_empty() {
+            let last = *loading
+                .files
+                .keys()
+                .next_back()
+                .expect("there is a segment");
+            if loading.indexed.remove(&last) {
+                let path = segment_path(&log.dir, last, "index");
+                self.load(index, At::Remove, DiskOp::Remove { path });
+            } else {
+                self.ask_epochs(index);
+            }
             return;
         }
         self.loaded(index);
@@ -711,28 +831,36 @@ impl Store {
         let log = self.logs[index as usize]
             .as_deref_mut()
             .expect("it is being loaded");
-        let loading = log.loading.take().expect("it is being loaded");
+        let loading = log.loading.as_deref_mut().expect("it is being loaded");
         let end = log.segments.back().expect("one was read").next;
         let first = log.segments.front().expect("one was read").base;
+        if !loading.swept {
+            loading.swept = true;
+            // Kafka keeps the snapshots at segment borders; the one at the end is of a clean stop.
+            let bases: Vec<i64> = log.segments.iter().map(|s| s.base).collect();
+            let clean_end = loading.clean.then_some(end);
+            for offset in &loading.snapshots {
+                if Some(*offset) != clean_end && bases.binary_search(offset).is_err() {
+                    let path = segment_path(&log.dir, *offset, "snapshot");
+                    loading.trash.push(path);
+                }
+            }
+        }
+        if let Some(path) = loading.trash.pop() {
+            self.load(index, At::Sweep, DiskOp::Remove { path });
+            return;
+        }
+        let loading = log.loading.take().expect("it is being loaded");
         let start = loading.known.start.clamp(first, end.max(first));
         log.set_ends(start, end);
         log.high_watermark = loading.known.high_watermark.clamp(start, end);
         log.epochs.truncate_end(end);
         log.epochs.truncate_start(start);
         log.producers.truncate_end(end);
-        // Kafka keeps the snapshots at segment borders; the one at the end is of a clean stop.
-        let bases: Vec<i64> = log.segments.iter().map(|s| s.base).collect();
-        for &offset in loading
-            .snapshots
-            .iter()
-            .filter(|o| **o != end && bases.binary_search(o).is_err())
-        {
-            let path = segment_path(&log.dir, offset, "snapshot");
-            self.ops.issue(Task::Loose, DiskOp::Remove { path });
-        }
         if log.epochs.assign(loading.leader_epoch, end) {
             log.epochs_dirty = true;
         }
+        log.epochs_dirty |= loading.limit.is_some();
         log.state = LogState::Ready;
         self.note_progress(index);
         self.touch(index);
@@ -751,12 +879,11 @@ impl Log {
 /// A batch met while walking a segment.
 fn note_batch(segment: &mut Segment, at: u64, batch: &Batch<'_>, interval: u32) {
     let last = batch.last_offset();
-    if segment.first_timestamp.is_none() && batch.max_timestamp() >= 0 {
-        segment.first_timestamp = Some(batch.base_timestamp());
+    if batch.base_offset() == segment.base && batch.max_timestamp() >= 0 {
+        segment.first_timestamp = Some(batch.max_timestamp());
     }
     if batch.max_timestamp() > segment.max_timestamp {
         segment.max_timestamp = batch.max_timestamp();
-        segment.max_timestamp_offset = last;
         segment.max_timestamp_last = last;
     }
     let known = segment

@@ -18,18 +18,22 @@ mod journal;
 mod load;
 mod ops;
 mod partition;
-mod pending;
 mod pool;
 mod producers;
 mod read;
+mod reading;
 pub mod recover;
+mod retain;
 mod scan;
 mod segment;
 mod store;
 mod tick;
+mod time;
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(all(test, feature = "planted-bugs"))]
+mod planted_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -44,8 +48,8 @@ pub use generation::Known;
 pub use op::{DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, FileRef, OpId, Span};
 pub use ops::Ids;
 pub use partition::{AppendAs, AppendError, Appended, Fenced, Log, LogState};
-pub use pending::TimePlan;
 pub use producers::{BatchMeta, Producer, ProducerStates};
 pub use read::ReadPlan;
 pub use recover::{Opened, Replay, Step};
 pub use store::Store;
+pub use time::TimePlan;

@@ -1,9 +1,12 @@
 //! Operations on their way: ids, what each is for, and the queue that the next call with an `out` hands over.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
 use super::op::{DiskOp, FileId, OpId};
+use crate::model::Instant;
 
 /// Index of a log in its store; never given out twice.
 pub(crate) type LogIndex = u32;
@@ -61,6 +64,19 @@ pub(crate) enum Task {
         log: LogIndex,
         interval: super::read::Interval,
     },
+    /// Whole batches, for a look-up by time.
+    Peek {
+        log: LogIndex,
+        base: i64,
+        at: u64,
+        len: u32,
+    },
+    /// The index files of a closed segment: first the offsets, then the times.
+    IndexRead {
+        log: LogIndex,
+        base: i64,
+        offsets: Option<Bytes>,
+    },
     /// The cursor that opens an existing log.
     Load {
         log: LogIndex,
@@ -82,6 +98,8 @@ impl Task {
             | Task::Chain { log }
             | Task::ReadOpen { log, .. }
             | Task::Read { log, .. }
+            | Task::Peek { log, .. }
+            | Task::IndexRead { log, .. }
             | Task::Load { log }
             | Task::End { log } => Some(*log),
             Task::JournalOpen
@@ -96,7 +114,7 @@ impl Task {
 /// Operations that follow one another, and what the last one means.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    pub steps: std::collections::VecDeque<DiskOp>,
+    pub steps: VecDeque<DiskOp>,
     pub then: Then,
 }
 
@@ -110,6 +128,10 @@ pub(crate) enum Then {
         base: i64,
     },
     EpochsWritten,
+    /// The segment is no longer one of the log's files.
+    SegmentRemoved {
+        base: i64,
+    },
     /// The files of a log that ends are as Kafka leaves them.
     EndFilesWritten,
 }
@@ -121,6 +143,8 @@ pub(crate) struct Ops {
     next_file: u64,
     queue: Vec<(OpId, DiskOp)>,
     tasks: FxHashMap<OpId, Task>,
+    /// Operations in the order of issue, with the time; those that are done are still in it until they are the oldest.
+    issued: VecDeque<(OpId, Instant)>,
     /// Operations in flight, by log; logs with none are not in it.
     of_log: FxHashMap<LogIndex, u32>,
 }
@@ -133,6 +157,7 @@ impl Ops {
             next_file: ids.first,
             queue: Vec::new(),
             tasks: FxHashMap::default(),
+            issued: VecDeque::new(),
             of_log: FxHashMap::default(),
         }
     }
@@ -157,6 +182,11 @@ impl Ops {
     /// What the operation was for; `None`: not ours.
     pub fn finish(&mut self, op: OpId) -> Option<Task> {
         let task = self.tasks.remove(&op)?;
+        while let Some((id, _)) = self.issued.front()
+            && !self.tasks.contains_key(id)
+        {
+            self.issued.pop_front();
+        }
         if let Some(log) = task.log()
             && let Some(count) = self.of_log.get_mut(&log)
         {
@@ -177,8 +207,15 @@ impl Ops {
         self.tasks.len()
     }
 
-    pub fn hand_over(&mut self, out: &mut Vec<(OpId, DiskOp)>) {
+    pub fn hand_over(&mut self, out: &mut Vec<(OpId, DiskOp)>, now: Instant) {
+        self.issued
+            .extend(self.queue.iter().map(|(id, _)| (*id, now)));
         out.append(&mut self.queue);
+    }
+
+    /// When the oldest operation under way was handed over.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.issued.front().map(|(_, at)| *at)
     }
 }
 

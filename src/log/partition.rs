@@ -251,10 +251,6 @@ impl Log {
         &self.config
     }
 
-    pub fn set_config(&mut self, config: Config) {
-        self.config = config;
-    }
-
     pub fn epochs(&self) -> &LeaderEpochs {
         &self.epochs
     }
@@ -271,15 +267,6 @@ impl Log {
         Some(waiting.issued_next)
     }
 
-    /// The largest timestamp in the log with its offset; `None` when no record has one.
-    pub fn max_timestamp(&self) -> Option<(i64, i64)> {
-        self.segments
-            .iter()
-            .filter(|s| s.max_timestamp >= 0 && s.next > self.start)
-            .map(|s| (s.max_timestamp, s.max_timestamp_offset))
-            .reduce(|best, s| if s.0 > best.0 { s } else { best })
-    }
-
     pub(crate) fn active(&mut self) -> &mut Segment {
         self.segments
             .back_mut()
@@ -294,12 +281,6 @@ impl Log {
     pub(crate) fn segment_mut(&mut self, base: i64) -> Option<&mut Segment> {
         let i = self.segments.binary_search_by_key(&base, |s| s.base).ok()?;
         self.segments.get_mut(i)
-    }
-
-    /// The segment that holds `offset`, or the last one.
-    pub(crate) fn segment_of(&self, offset: i64) -> Option<&Segment> {
-        let i = self.segments.partition_point(|s| s.base <= offset);
-        self.segments.get(i.checked_sub(1)?)
     }
 
     pub(crate) fn extent_written(&self, e: &Extent, marks: Marks) -> bool {
@@ -410,10 +391,8 @@ impl Log {
         let last_offset = self.appended + i64::from(batch.last_offset_delta());
         let limit_ms = config.segment_ms.saturating_sub(config.segment_jitter_ms);
         let age_ms = match active.first_timestamp {
-            Some(first) if batch.max_timestamp() >= 0 => {
-                batch.max_timestamp().saturating_sub(first)
-            }
-            _ => now.wall.saturating_sub(active.created),
+            Some(first) => batch.max_timestamp().saturating_sub(first),
+            None => now.wall.saturating_sub(active.created),
         };
         active.end + batch.len() as u64 > config.segment_bytes
             || age_ms > limit_ms
@@ -578,12 +557,12 @@ impl Log {
 }
 
 fn note_timestamps(segment: &mut Segment, batch: &CheckedBatch<'_>, base_offset: i64) {
-    if segment.first_timestamp.is_none() && batch.max_timestamp() >= 0 {
-        segment.first_timestamp = Some(batch.first_timestamp());
+    // Kafka rolls by the first batch's largest timestamp.
+    if base_offset == segment.base && batch.max_timestamp() >= 0 {
+        segment.first_timestamp = Some(batch.max_timestamp());
     }
     if batch.max_timestamp() > segment.max_timestamp {
         segment.max_timestamp = batch.max_timestamp();
-        segment.max_timestamp_offset = base_offset + i64::from(batch.max_timestamp_offset_delta());
         segment.max_timestamp_last = base_offset + i64::from(batch.last_offset_delta());
     }
 }

@@ -51,6 +51,9 @@ pub(crate) struct Located {
     found: VecDeque<(i64, Found)>,
     pub wanted: Vec<Interval>,
     pub reading: Vec<Interval>,
+    /// Closed segments whose indexes are to be read.
+    pub wanted_indexes: Vec<i64>,
+    pub peeks: super::time::Peeks,
     /// Where no batch was found though there should be one.
     bad: Option<(i64, u64)>,
 }
@@ -94,13 +97,26 @@ impl Located {
         }
     }
 
-    pub fn forget(&mut self, base: i64) {
-        self.found.retain(|(b, _)| *b != base);
+    pub fn want_index(&mut self, base: i64) {
+        if !self.wanted_indexes.contains(&base) {
+            self.wanted_indexes.push(base);
+        }
     }
 
-    pub fn clear(&mut self) {
-        self.bad = None;
-        self.found.clear();
+    pub fn wants(&self) -> bool {
+        !self.wanted.is_empty() || !self.wanted_indexes.is_empty() || !self.peeks.wanted.is_empty()
+    }
+
+    /// The log ends: nothing is planned any more.
+    pub fn forget_wishes(&mut self) {
+        self.wanted.clear();
+        self.wanted_indexes.clear();
+        self.peeks.wanted.clear();
+    }
+
+    /// The segment is no more.
+    pub fn forget(&mut self, base: i64) {
+        self.found.retain(|(b, _)| *b != base);
     }
 }
 
@@ -129,6 +145,8 @@ enum Locate {
     At(Found),
     /// Read here, then ask again.
     Read(u64),
+    /// Read the segment's index, then ask again.
+    Index,
     Corrupt,
 }
 
@@ -156,6 +174,10 @@ impl Log {
                 self.located.want(&self.segments[i], at, offset);
                 return ReadPlan::NeedsRead;
             }
+            Locate::Index => {
+                self.located.want_index(self.segments[i].base);
+                return ReadPlan::NeedsRead;
+            }
             Locate::Corrupt => return ReadPlan::Empty,
         };
         let segment = &self.segments[i];
@@ -171,6 +193,10 @@ impl Log {
                 Locate::At(found) => (found.at, found.base_offset),
                 Locate::Read(at) => {
                     self.located.want(segment, at, end);
+                    return ReadPlan::NeedsRead;
+                }
+                Locate::Index => {
+                    self.located.want_index(segment.base);
                     return ReadPlan::NeedsRead;
                 }
                 Locate::Corrupt => return ReadPlan::Empty,
@@ -247,6 +273,9 @@ impl Log {
 
 /// The batch of the segment that holds `offset`.
 fn locate(segment: &Segment, located: &Located, offset: i64) -> Locate {
+    if segment.index_on_disk {
+        return Locate::Index;
+    }
     let relative = segment.relative(offset);
     let entry = segment.index.before(relative);
     let mut at = entry.map_or(0, |p| u64::from(p.at));

@@ -112,7 +112,6 @@ struct Told {
     tp: TopicPartition,
     known: Known,
     parts: Vec<Part>,
-    marked: bool,
     last_is_mark: bool,
     deleted: bool,
 }
@@ -123,7 +122,6 @@ impl Told {
             tp,
             known: Known::default(),
             parts: Vec::new(),
-            marked: false,
             last_is_mark: false,
             deleted: false,
         }
@@ -424,12 +422,8 @@ impl Replay {
             let known = logs.entry(t.tp).or_default();
             known.start = known.start.max(t.known.start);
             known.high_watermark = t.known.high_watermark;
-            // What was cut is not missed.
-            known.flushed = if t.marked {
-                t.known.flushed
-            } else {
-                known.flushed.max(t.known.flushed)
-            };
+            // Told later than what the generation file says, and lower if the log was cut.
+            known.flushed = t.known.flushed;
             parts.entry(t.tp).or_default().extend(t.parts);
         }
         for (tp, list) in parts {
@@ -496,13 +490,12 @@ impl Replay {
             match h.kind {
                 PartKind::Mark => {
                     t.parts.clear();
-                    t.marked = true;
                     t.deleted = h.first_offset < 0;
                     t.known.flushed = h.first_offset;
                 }
                 PartKind::State | PartKind::Data => {
                     t.deleted = false;
-                    t.known.flushed = t.known.flushed.max(h.flushed);
+                    t.known.flushed = h.flushed;
                     if h.kind == PartKind::Data {
                         t.parts.push(part);
                     }

@@ -17,6 +17,8 @@ pub(crate) struct Scan {
     pub epoch: i32,
     /// Offsets may jump forward (compacted segments).
     pub gaps: bool,
+    /// A batch that reaches this offset is no longer taken.
+    pub limit: i64,
     /// Bytes `[end..end + buffer.len())` of the file.
     buffer: Vec<u8>,
     wants: usize,
@@ -32,6 +34,7 @@ impl Scan {
             next,
             epoch,
             gaps,
+            limit: i64::MAX,
             buffer: Vec::new(),
             wants: 0,
             done: false,
@@ -69,7 +72,7 @@ impl Scan {
                     } else {
                         None
                     };
-                    if reason.is_some() {
+                    if reason.is_some() || batch.last_offset() >= self.limit {
                         self.stop(reason);
                         break;
                     }

@@ -65,13 +65,14 @@ pub(crate) struct Segment {
     pub read_opening: bool,
     tail: VecDeque<TailBlock>,
     pub index: Index,
-    /// `index` (and what is said of timestamps) is to be read from disk before it tells anything.
+    /// `index` is to be read from disk before it tells anything.
     pub index_on_disk: bool,
     pub index_reading: bool,
     pub first_timestamp: Option<i64>,
     /// -1: no batch has one.
     pub max_timestamp: i64,
-    pub max_timestamp_offset: i64,
+    /// What is said of the largest timestamp is true; a closed segment of an earlier run has it in its index.
+    pub max_known: bool,
     /// Last offset of the batch with the largest timestamp.
     pub max_timestamp_last: i64,
     pub created: WallMs,
@@ -117,7 +118,7 @@ impl Segment {
             index_reading: false,
             first_timestamp: None,
             max_timestamp: -1,
-            max_timestamp_offset: -1,
+            max_known: true,
             max_timestamp_last: -1,
             created: now,
             stale_index: false,
@@ -139,6 +140,7 @@ impl Segment {
             synced: bytes,
             allocated: bytes,
             index_on_disk: true,
+            max_known: false,
             ..Segment::new(base, now)
         }
     }

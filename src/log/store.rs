@@ -15,7 +15,8 @@ use super::planted::{Bug, planted};
 use super::pool::Pool;
 use super::read::ReadPlan;
 use super::recover::Opened;
-use crate::batch::CheckedBatch;
+use super::retain::Rounds;
+use crate::batch::{CheckedBatch, Codecs};
 use crate::model::{ErrorCode, Instant, Now, ShardIndex, TopicPartition};
 
 #[derive(Debug)]
@@ -59,6 +60,11 @@ pub struct Store {
     pub(super) failed: Option<String>,
     /// Closed segments whose file is open, in the order of opening.
     pub(super) opened_for_reading: VecDeque<(LogIndex, i64)>,
+    /// Indexes of closed segments in memory, in the order of coming, with their bytes.
+    pub(super) indexes: VecDeque<(LogIndex, i64, u32)>,
+    pub(super) index_bytes: u64,
+    pub(super) codecs: Codecs,
+    pub(super) rounds: Rounds,
     unwritten: u64,
     pub(super) now: Now,
 }
@@ -99,6 +105,10 @@ impl Store {
             files_closed: false,
             failed: None,
             opened_for_reading: VecDeque::new(),
+            indexes: VecDeque::new(),
+            index_bytes: 0,
+            codecs: Codecs::default(),
+            rounds: Rounds::default(),
             unwritten: 0,
             now: Now::default(),
         };
@@ -359,6 +369,9 @@ impl Store {
         let Some(log) = self.logs[index as usize].as_deref_mut() else {
             return;
         };
+        if matches!(log.state, LogState::Fenced(_)) {
+            return;
+        }
         let unwritten = log.unwritten_bytes;
         let moved = log.advance(marks);
         self.unwritten = self.unwritten - unwritten + log.unwritten_bytes;
@@ -386,6 +399,7 @@ impl Store {
         }
         tracing::error!(log = %log.dir, reason = ?why, "replica fenced");
         log.state = LogState::Fenced(why);
+        self.unwritten -= std::mem::take(&mut log.unwritten_bytes);
         log.chains.clear();
         self.note_progress(index);
     }
@@ -422,7 +436,7 @@ impl Store {
         if let Some(index) = log {
             self.end_step(index);
         }
-        self.ops.hand_over(out);
+        self.ops.hand_over(out, self.now.mono);
         true
     }
 
@@ -461,6 +475,10 @@ impl Store {
             Task::Chain { log } => self.chain_step_done(log, result),
             Task::ReadOpen { log, base, file } => self.read_opened(log, base, file, result),
             Task::Read { log, interval } => self.interval_read(log, interval, result),
+            Task::Peek { log, base, at, len } => self.peeked(log, (base, at, len), result),
+            Task::IndexRead { log, base, offsets } => {
+                self.index_file_read(log, base, offsets, result);
+            }
             Task::Load { log } => self.load_step_done(log, result),
             Task::End { log } => self.end_step_done(log, result),
             Task::Loose => {

@@ -296,7 +296,13 @@ fn segments_roll_by_age_of_their_records() {
     let log = rig.store.log(tp(0)).unwrap();
     let bases: Vec<i64> = log.segments.iter().map(|s| s.base).collect();
     assert_eq!(bases, [0, 2, 4]);
-    assert_eq!(log.max_timestamp(), Some((20_002, 4)));
+    assert_eq!(
+        rig.store.offset_of_max_timestamp(tp(0), 5),
+        TimePlan::Found {
+            offset: 4,
+            timestamp: 20_002
+        }
+    );
 }
 
 #[test]
@@ -490,4 +496,220 @@ fn an_error_on_the_journal_fences_every_log_of_the_store() {
         ));
     }
     assert!(rig.store.failed().is_some());
+}
+
+#[test]
+fn segments_go_when_there_are_too_many_bytes() {
+    let config = Config {
+        segment_bytes: 10_000,
+        retention_bytes: 25_000,
+        file_delete_delay_ms: 1000,
+        ..Config::default()
+    };
+    let mut rig = Rig::ready(20, small(), 1, &config);
+    rig.pass_ms(0);
+    for _ in 0..12 {
+        rig.append(0, &batch(1, 4_900, 1), true).unwrap();
+        rig.settle();
+    }
+    // Six segments of two batches, 9,942 bytes each: 59,652 in all. Three may go: 59,652 - 25,000 - 3 * 9,942 >= 0.
+    rig.store.log_mut(tp(0)).unwrap().set_high_watermark(3);
+    rig.pass_ms(300_000);
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!(
+        (log.start(), log.segments_count()),
+        (2, 5),
+        "nothing above the high watermark goes"
+    );
+    rig.store.log_mut(tp(0)).unwrap().set_high_watermark(12);
+    rig.pass_ms(300_000);
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!((log.start(), log.segments_count()), (6, 3));
+    assert!(matches!(
+        rig.store.read(tp(0), 5, 12, 100, true),
+        ReadPlan::OutOfRange
+    ));
+    let left: Vec<String> = rig
+        .disk
+        .paths()
+        .into_iter()
+        .filter(|p| p.contains("0000004."))
+        .collect();
+    assert_eq!(left, ["t-0/00000000000000000004.log.deleted"]);
+    rig.pass_ms(1000);
+    rig.settle();
+    assert!(!rig.disk.paths().iter().any(|p| p.contains("deleted")));
+    assert_eq!(
+        rig.read_from(0, 6, 12, 1 << 20).len(),
+        6 * batch(1, 4_900, 1).0.len()
+    );
+}
+
+#[test]
+fn segments_go_when_their_newest_record_is_too_old_even_the_last() {
+    let config = Config {
+        segment_bytes: 10_000,
+        retention_ms: 100_000,
+        ..Config::default()
+    };
+    let store = StoreConfig {
+        retention_check_interval_ms: 60_000,
+        ..small()
+    };
+    let mut rig = Rig::ready(21, store, 1, &config);
+    rig.now.wall = 1_000_000;
+    for at in [1_000_000, 900_000, 1_050_000, 1_000_000] {
+        let mut builder = crate::batch::Builder::new();
+        builder.push(at, None, Some(&[1; 6_000]), &[]);
+        rig.append(0, &Batch(builder.build()), true).unwrap();
+        rig.settle();
+    }
+    rig.store.log_mut(tp(0)).unwrap().set_high_watermark(4);
+    // Now is 1,060,000: only the second record is older than 100 s, and the first is before it.
+    rig.pass_ms(60_000);
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().start(), 0);
+    // 1,120,000: the first two go, the third is 70 s old and keeps the fourth.
+    rig.pass_ms(60_000);
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().start(), 2);
+    // 1,180,000: all go; a new segment is there for what comes.
+    rig.pass_ms(60_000);
+    rig.settle();
+    rig.pass_ms(60_000);
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!(
+        (log.start(), log.appended(), log.segments_count()),
+        (4, 4, 1)
+    );
+    rig.append(0, &batch(1, 100, 1), true).unwrap();
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 5);
+}
+
+#[test]
+fn records_are_deleted_up_to_the_high_watermark_and_no_further() {
+    let mut rig = Rig::ready(22, small(), 1, &Config::default());
+    rig.append(0, &batch(4, 400, 1), true).unwrap();
+    rig.settle();
+    rig.store.log_mut(tp(0)).unwrap().set_high_watermark(3);
+    let now = rig.now;
+    let refused = rig.store.advance_start(tp(0), 4, now).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::OffsetOutOfRange);
+    assert_eq!(rig.store.advance_start(tp(0), 2, now), Ok(2));
+    assert_eq!(rig.store.advance_start(tp(0), 1, now), Ok(2));
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!((log.start(), log.appended()), (2, 4));
+    assert_eq!(log.epochs().entries(), [EpochStart { epoch: 1, start: 2 }]);
+}
+
+#[test]
+fn an_operation_that_does_not_come_back_takes_the_dir_out_of_use() {
+    let mut rig = Rig::ready(23, small(), 2, &Config::default());
+    rig.append(0, &batch(1, 100, 1), true).unwrap();
+    rig.commit();
+    rig.pass_ms(29_999);
+    assert!(rig.store.failed().is_none());
+    rig.pass_ms(1);
+    assert!(rig.store.failed().is_some());
+    for partition in 0..2 {
+        assert!(matches!(
+            rig.store.log(tp(partition)).unwrap().state(),
+            LogState::Fenced(Fenced::Io(_))
+        ));
+    }
+    while rig.step() {}
+    assert_eq!(rig.store.log(tp(0)).unwrap().flushed(), 0, "too late");
+}
+
+#[test]
+fn look_ups_by_time_find_what_a_walk_over_all_records_finds() {
+    let config = Config {
+        segment_bytes: 40_000,
+        index_interval_bytes: 1000,
+        ..Config::default()
+    };
+    for seed in 0..12 {
+        let store = StoreConfig {
+            tail_cache_bytes: [0, 1 << 26][seed as usize % 2],
+            ..small()
+        };
+        let mut rig = Rig::ready(seed, store, 1, &config);
+        let mut records: Vec<(i64, i64)> = Vec::new();
+        for _ in 0..60 {
+            let codec = [crate::batch::Codec::None, crate::batch::Codec::Lz4]
+                [rig.disk.rng.below(2) as usize];
+            let mut builder = crate::batch::Builder::new().codec(codec);
+            let bytes = [20, 400, 2_000][rig.disk.rng.below(3) as usize];
+            let value: Vec<u8> = (0..bytes).map(|_| rig.disk.rng.next_u64() as u8).collect();
+            for _ in 0..1 + rig.disk.rng.below(4) {
+                // Out of order, with repetitions.
+                let at = 1_000 + records.len() as i64 + rig.disk.rng.below(40) as i64;
+                records.push((records.len() as i64, at));
+                builder.push(at, None, Some(&value), &[]);
+            }
+            rig.append(0, &Batch(builder.build()), true).unwrap();
+            rig.commit();
+            for _ in 0..rig.disk.rng.below(8) {
+                rig.step();
+            }
+        }
+        rig.settle();
+        let log = rig.store.log_mut(tp(0)).unwrap();
+        log.set_high_watermark(log.appended());
+        let end = records.len() as i64;
+        look_up_all(&mut rig, &records, 0, end);
+        look_up_all(&mut rig, &records, 0, end / 2);
+        let start = end / 3;
+        rig.store.advance_start(tp(0), start, rig.now).unwrap();
+        rig.settle();
+        rig.store.close(tp(0), rig.now);
+        rig.open(0, &config);
+        rig.settle();
+        assert!(rig.store.log(tp(0)).unwrap().segments_count() > 1);
+        look_up_all(&mut rig, &records, start, end);
+    }
+}
+
+fn look_up_all(rig: &mut Rig, records: &[(i64, i64)], start: i64, end: i64) {
+    for target in (990..1_000 + records.len() as i64 + 60).step_by(3) {
+        let plan = patient(rig, |rig| {
+            rig.store.offset_for_timestamp(tp(0), target, end)
+        });
+        let expected = records
+            .iter()
+            .find(|(offset, at)| *offset >= start && *at >= target)
+            .filter(|(offset, _)| *offset < end);
+        let expected = expected.map_or(TimePlan::NotFound, |(offset, timestamp)| TimePlan::Found {
+            offset: *offset,
+            timestamp: *timestamp,
+        });
+        assert_eq!(plan, expected, "at or after {target}, below {end}");
+    }
+    if end == records.len() as i64 {
+        let largest = records.iter().map(|(_, at)| *at).max().unwrap();
+        let first = records.iter().find(|(_, at)| *at == largest).unwrap();
+        let plan = patient(rig, |rig| rig.store.offset_of_max_timestamp(tp(0), end));
+        assert_eq!(
+            plan,
+            TimePlan::Found {
+                offset: first.0,
+                timestamp: largest
+            }
+        );
+    }
+}
+
+fn patient(rig: &mut Rig, mut ask: impl FnMut(&mut Rig) -> TimePlan) -> TimePlan {
+    for _ in 0..100 {
+        match ask(rig) {
+            TimePlan::NeedsRead => rig.settle(),
+            plan => return plan,
+        }
+    }
+    panic!("reads help");
 }

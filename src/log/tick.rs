@@ -51,9 +51,23 @@ impl Store {
             }
         }
         self.remove_deleted();
+        self.retain();
+        self.look_at_age();
         self.journal.flush_if_wanted(&mut self.ops);
         self.close_doomed();
-        self.ops.hand_over(out);
+        self.ops.hand_over(out, self.now.mono);
+    }
+
+    /// An operation that does not come back takes the dir out of use; its memory stays lent until it does.
+    fn look_at_age(&mut self) {
+        let timeout_ms = self.config.failure_timeout_ms;
+        if let Some(at) = self.ops.oldest()
+            && at.after_ms(timeout_ms) <= self.now.mono
+        {
+            self.fail(format!(
+                "an operation has not come back for {timeout_ms} ms"
+            ));
+        }
     }
 
     /// When `tick` has something to do.
@@ -72,6 +86,12 @@ impl Store {
             doomed,
             again,
             self.next_deletion(),
+            self.next_round(),
+            self.failed
+                .is_none()
+                .then(|| self.ops.oldest())
+                .flatten()
+                .map(|at| at.after_ms(self.config.failure_timeout_ms)),
             self.journal.refused_until,
         ]
         .into_iter()

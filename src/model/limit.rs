@@ -114,3 +114,12 @@ pub const STOP_MS: u64 = 5_000;
 
 /// After its logs are closed, a shard waits so long for its last answers to be taken, milliseconds.
 pub const STOP_SEND_MS: u64 = 500;
+
+/// Files of closed segments that one store keeps open for reading. At the bound the one opened first is closed.
+pub const CLOSED_FILES_MAX: usize = 1024;
+
+/// Memory for the indexes of closed segments of one store, bytes. At the bound those read first leave.
+pub const INDEX_CACHE_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Logs that one turn looks at for retention and expiry at most.
+pub const RETENTION_LOGS_PER_TURN: usize = 64;

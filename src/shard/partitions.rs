@@ -147,6 +147,10 @@ impl Shard {
         };
         replica.advance(log);
         let (written, committed) = (log.written(), replica.high_watermark());
+        let stalled_from = log.stalled_from();
+        if let Some(log) = self.store.log_mut(tp) {
+            log.set_high_watermark(committed);
+        }
         self.woken.append(&mut hosted.watchers);
         let mut done: Vec<(ParkId, u32)> = Vec::new();
         while let Some(wait) = hosted
@@ -162,7 +166,7 @@ impl Shard {
             done.push((wait.park, wait.item));
         }
         // The disk is full: what waits for space is refused for now, and stored all the same should space return.
-        if let Some(from) = log.stalled_from() {
+        if let Some(from) = stalled_from {
             let stalled = |waits: &mut std::collections::VecDeque<EndWait>| -> Vec<EndWait> {
                 let first = waits.partition_point(|wait| wait.end <= from);
                 waits.drain(first..).collect()

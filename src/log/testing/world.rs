@@ -31,15 +31,24 @@ pub(crate) struct Model {
     /// Next sequence of each of the producers.
     pub sequences: [i32; 2],
     pub checked: bool,
+    /// The log began anew here.
+    pub floor: i64,
+    /// What a cut that is under way takes: it is all gone or not.
+    pub removed: Vec<Kept>,
+    /// The log start was never above this, and is never below that again.
+    pub start_seen: i64,
+    pub start_durable: i64,
 }
 
 impl Model {
     pub fn end(&self) -> i64 {
-        self.kept.last().map_or(0, |k| k.last + 1)
+        self.kept.last().map_or(self.floor, |k| k.last + 1)
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
-        self.kept.iter().flat_map(|k| k.bytes.clone()).collect()
+    /// What a reader from `start` on gets.
+    pub fn bytes(&self, start: i64) -> Vec<u8> {
+        let kept = self.kept.iter().filter(|k| k.last >= start);
+        kept.flat_map(|k| k.bytes.clone()).collect()
     }
 }
 
@@ -54,6 +63,10 @@ pub(crate) struct World {
     pub log: Config,
     pub seed: u64,
     pub boots: u32,
+    pub deletes: bool,
+    pub cuts: bool,
+    /// Epochs stay as they are at some boots, which no controller does: recovery must not rely on it.
+    pub same_epochs: bool,
 }
 
 pub(crate) const PRODUCERS: [i64; 2] = [100, 200];
@@ -74,6 +87,9 @@ impl World {
             log,
             seed,
             boots: 0,
+            deletes: false,
+            cuts: false,
+            same_epochs: false,
         };
         world.boot();
         world
@@ -119,7 +135,9 @@ impl World {
                 None => self.lose(),
             }
         }
-        self.epoch += 1;
+        if !self.same_epochs || self.epoch == 0 || self.chance(2) {
+            self.epoch += 1;
+        }
         for shard in 0..shards {
             let ids = Ids {
                 first: 1,
@@ -179,11 +197,14 @@ impl World {
             if !log.is_ready() {
                 continue;
             }
-            let (written, flushed) = (log.written(), log.flushed());
+            let (written, flushed, safe) = (log.written(), log.flushed(), log.safe());
             if self.logs[partition].checked {
                 let model = &mut self.logs[partition];
                 model.written = model.written.max(written);
                 model.flushed = model.flushed.max(flushed);
+                let log = self.stores[home].log_mut(tp(partition as i32)).unwrap();
+                log.set_high_watermark(safe);
+                model.start_seen = model.start_seen.max(log.start());
             } else {
                 self.check_log(partition);
             }
@@ -196,14 +217,32 @@ impl World {
         let home = self.home(partition);
         let log = self.stores[home].log(tp(partition as i32)).unwrap();
         let end = log.appended();
-        assert_eq!((log.flushed(), log.start()), (end, 0));
+        let start = log.start();
+        assert_eq!(log.flushed(), end);
         let model = &mut self.logs[partition];
+        assert!(
+            start <= model.start_seen && start >= model.start_durable,
+            "seed {seed} log {partition}: starts at {start}, not in {}..={}",
+            model.start_durable,
+            model.start_seen
+        );
+        (model.start_durable, model.start_seen) = (start, start);
         assert!(
             end >= model.written,
             "seed {seed} log {partition}: ends at {end}, promised {}",
             model.written
         );
         model.kept.retain(|k| k.last < end);
+        for k in std::mem::take(&mut model.removed) {
+            if k.base == model.end() && k.last < end {
+                model.kept.push(k);
+            }
+        }
+        // What was deleted by request need not have been flushed; if it was lost, nothing is known of it.
+        if end == start && model.flushed < start {
+            model.kept.clear();
+            model.floor = start;
+        }
         assert_eq!(
             model.end(),
             end,
@@ -211,10 +250,9 @@ impl World {
         );
         (model.written, model.flushed) = (end, end);
         model.checked = true;
-        for k in &model.kept {
+        for k in model.kept.iter().filter(|k| k.base >= start) {
             assert_eq!(log.epochs().epoch_at(k.base), Some(k.epoch), "seed {seed}");
         }
-        assert_eq!(log.epochs().latest().unwrap().epoch, self.epoch);
         for (i, id) in PRODUCERS.iter().enumerate() {
             let own: Vec<&Kept> = model.kept.iter().filter(|k| k.producer == *id).collect();
             let batches = log.producers().get(*id).map_or(&[][..], |p| p.batches());
@@ -223,7 +261,7 @@ impl World {
             assert_eq!(got, expected, "seed {seed} log {partition} producer {id}");
             model.sequences[i] = own.iter().map(|k| k.records).sum();
         }
-        let expected = model.bytes();
+        let expected = model.bytes(start);
         let got = self.read(partition, end);
         assert!(
             got == expected,
@@ -233,7 +271,8 @@ impl World {
 
     pub fn read(&mut self, partition: usize, end: i64) -> Vec<u8> {
         let home = self.home(partition);
-        let mut offset = 0;
+        let log = self.stores[home].log(tp(partition as i32)).unwrap();
+        let mut offset = log.start();
         let mut all = Vec::new();
         let mut tries = 0;
         loop {
@@ -258,7 +297,7 @@ impl World {
                 }
                 ReadPlan::NeedsRead => {
                     tries += 1;
-                    assert!(tries < 100, "seed {}: reads help", self.seed);
+                    assert!(tries < 2000, "seed {}: reads help", self.seed);
                     self.commit(home);
                     let done = self
                         .disk
@@ -349,6 +388,44 @@ impl World {
             self.submit(home, out);
             self.commit(home);
         }
+        self.note_ends();
+    }
+
+    /// The log is cut somewhere.
+    pub fn cut(&mut self, partition: usize) {
+        if !self.logs[partition].checked {
+            return;
+        }
+        let home = self.home(partition);
+        let name = tp(partition as i32);
+        let start = self.stores[home].log(name).unwrap().start();
+        let model = &mut self.logs[partition];
+        let end = start + self.disk.rng.below((model.end() - start) as u64 + 1) as i64;
+        if end == model.end() {
+            return;
+        }
+        let kept = std::mem::take(&mut model.kept);
+        (model.kept, model.removed) = kept.into_iter().partition(|k| k.last < end);
+        model.written = model.written.min(model.end().max(start));
+        model.flushed = model.flushed.min(model.written);
+        model.checked = false;
+        self.stores[home].truncate(name, end, self.now);
+        self.commit(home);
+    }
+
+    /// Records are deleted up to some offset.
+    pub fn delete_records(&mut self, partition: usize) {
+        if !self.logs[partition].checked {
+            return;
+        }
+        let home = self.home(partition);
+        let name = tp(partition as i32);
+        let log = self.stores[home].log(name).unwrap();
+        let (start, high) = (log.start(), log.high_watermark());
+        let offset = start + self.disk.rng.below((high.max(start) - start) as u64 + 1) as i64;
+        let given = self.stores[home].advance_start(name, offset, self.now);
+        assert_eq!(given, Ok(offset));
+        self.note_ends();
     }
 
     /// Something happens.
@@ -363,11 +440,19 @@ impl World {
                 let home = self.disk.rng.below(self.stores.len() as u64) as usize;
                 self.commit(home);
             }
-            55..=97 => {
+            55..=96 => {
                 if let Some(done) = self.disk.complete_one() {
                     self.deliver(done);
                     self.note_ends();
                 }
+            }
+            98 if self.deletes => {
+                let partition = self.disk.rng.below(self.logs.len() as u64) as usize;
+                self.delete_records(partition);
+            }
+            97 if self.cuts => {
+                let partition = self.disk.rng.below(self.logs.len() as u64) as usize;
+                self.cut(partition);
             }
             _ => self.tick(150),
         }
@@ -385,6 +470,9 @@ impl World {
             assert!(steps < 100_000, "seed {}: no end", self.seed);
         }
         self.note_ends();
+        for model in &mut self.logs {
+            model.start_durable = model.start_seen;
+        }
     }
 
     /// A clean stop; false: a crash came in between, and the process is up again.
