@@ -1,6 +1,6 @@
 //! The broker and its disk.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -127,5 +127,71 @@ fn another_number_of_shards_keeps_every_record() {
             0 => broker.kill(),
             _ => broker.stop(),
         }
+    }
+}
+
+/// Bytes that the calls of a trace moved: by `sendfile`, and through the process's memory.
+fn traced_bytes(trace: &Path) -> (u64, u64) {
+    let (mut spliced, mut copied) = (0, 0);
+    for line in std::fs::read_to_string(trace).unwrap().lines() {
+        let Some((call, result)) = line.rsplit_once(" = ") else {
+            continue;
+        };
+        let bytes = result.split(' ').next().unwrap().parse::<i64>();
+        let bytes = bytes.unwrap_or(0).max(0) as u64;
+        match call.contains("sendfile") {
+            true => spliced += bytes,
+            false => copied += bytes,
+        }
+    }
+    (spliced, copied)
+}
+
+#[test]
+fn record_bytes_of_files_never_pass_through_the_process() {
+    let dir = TestDir::new("trace");
+    let (count, bytes) = (16_000, 2_000);
+    let broker = Broker::start(&dir.0, &["shards=1"]);
+    broker.create_topic("t", 1);
+    broker.produce("t", 1, 0..count, bytes);
+    broker.stop();
+
+    // A new process has nothing in memory: all comes from the files.
+    let broker = Broker::start(&dir.0, &["shards=1"]);
+    let trace = dir.0.join("trace");
+    let mut strace = Command::new("strace")
+        .args(["-f", "-qq", "-e"])
+        .arg("trace=sendfile,splice,read,pread64,readv,preadv,preadv2,write,pwrite64,writev,pwritev,pwritev2,sendto,sendmsg")
+        .args(["-o", trace.to_str().unwrap(), "-p", &broker.pid().to_string()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("strace is installed (apt-get install strace)");
+    wait_for_tracer(broker.pid());
+    assert_eq!(broker.consume("t", 0, count as usize).len(), count as usize);
+    broker.stop();
+    strace.wait().unwrap();
+    let (spliced, copied) = traced_bytes(&trace);
+    let all = count * bytes as u64;
+    println!(
+        "of {all} record bytes {spliced} were spliced; {copied} bytes were copied for everything else"
+    );
+    assert!(spliced >= all, "{spliced} of {all}");
+    assert!(copied < all / 20, "{copied}");
+}
+
+fn wait_for_tracer(pid: u32) {
+    let since = Instant::now();
+    loop {
+        let traced = std::fs::read_dir(format!("/proc/{pid}/task"))
+            .unwrap()
+            .all(|task| {
+                let status = std::fs::read_to_string(task.unwrap().path().join("status"));
+                status.is_ok_and(|text| !text.contains("TracerPid:\t0\n"))
+            });
+        if traced {
+            return;
+        }
+        assert!(since.elapsed() < PATIENCE, "strace does not attach");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
