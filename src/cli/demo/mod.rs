@@ -233,9 +233,10 @@ fn killed(args: &Args, broker: &mut Broker, payload: &Payload) -> Result<(), Str
         let sent: u64 = before.iter().map(|d| d.sent).sum();
         let kept: u64 = found.iter().map(|p| p.run(0)).sum();
         println!(
-            "   acks={acks_name:<4} killed with {} records acknowledged and {} on their way; serving again after {back:.0?}",
+            "   acks={acks_name:<4} killed with {} records acknowledged and {} on their way; serving again after {} ms",
             grouped(acked),
-            grouped(sent - acked)
+            grouped(sent - acked),
+            back.as_millis()
         );
         println!(
             "             all {} acknowledged are there, {} of the others too; {} more sent, all there",

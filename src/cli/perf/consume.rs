@@ -13,7 +13,9 @@ use crate::wire::msg::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use crate::wire::msg::fetch_response::FetchResponse;
 use crate::wire::{ApiKey, Reader, RequestHeader, Writer, read_response_header};
 
+// The last of several is meant, so that a script can change one setting of a list.
 #[derive(clap::Args, Clone, Debug)]
+#[command(args_override_self = true)]
 pub struct Args {
     #[command(flatten)]
     pub(super) load: Load,

@@ -16,7 +16,9 @@ use crate::wire::{ApiKey, Reader, read_response_header};
 /// Answers that are still waited for at the end.
 const DRAIN_NS: u64 = 10_000_000_000;
 
+// The last of several is meant, so that a script can change one setting of a list.
 #[derive(clap::Args, Clone, Debug)]
+#[command(args_override_self = true)]
 pub struct Args {
     #[command(flatten)]
     pub(super) load: Load,
