@@ -69,10 +69,22 @@ fn specials_and_timestamps_at_every_version() {
             true => answer,
             false => (ErrorCode::UnsupportedVersion, -1, -1, -1),
         };
+        assert_eq!(
+            ask(-3),
+            since(7, found(2, NOW + 50)),
+            "the largest timestamp"
+        );
         assert_eq!(ask(-4), since(8, found(0, -1)), "the earliest here");
         assert_eq!(ask(-5), since(9, none), "nothing is tiered");
         assert_eq!(ask(-6), since(11, none), "and nothing waits to be");
         assert_eq!(ask(-7), (ErrorCode::UnsupportedVersion, -1, -1, -1));
+        // The first record that is as young.
+        assert_eq!(ask(0), found(0, NOW + 10));
+        assert_eq!(ask(NOW + 10), found(0, NOW + 10));
+        assert_eq!(ask(NOW + 11), found(1, NOW + 20));
+        assert_eq!(ask(NOW + 21), found(2, NOW + 50));
+        assert_eq!(ask(NOW + 50), found(2, NOW + 50));
+        assert_eq!(ask(NOW + 51), none);
     }
 }
 
