@@ -163,6 +163,7 @@ pub(super) fn store_config(statics: &StaticConfig, disk: &FileSystem, shards: u1
         shared_flush: disk.shared_flush,
         retention_check_interval_ms: number("log.retention.check.interval.ms"),
         producer_check_interval_ms: number("producer.id.expiration.check.interval.ms"),
+        failure_timeout_ms: number("log.dir.failure.timeout.ms"),
         ..StoreConfig::default()
     }
 }
