@@ -399,6 +399,12 @@ impl Net {
         }
     }
 
+    /// Whether the shard has stopped the receiving of a connection.
+    pub fn is_paused(&self, id: ConnId) -> bool {
+        let conn = self.conns.get((id.0 & SLOT_MASK) as usize);
+        conn.is_some_and(|conn| conn.id == id && conn.paused)
+    }
+
     /// Sends what was queued, one system call a connection where it is memory only.
     pub fn flush(&mut self, events: &mut VecDeque<Event>) {
         for id in std::mem::take(&mut self.dirty) {

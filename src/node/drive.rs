@@ -121,7 +121,10 @@ async fn drive(seed: Seed) -> Result<Stopped, String> {
                 .ok_or("it ended before it stopped".to_string());
         }
         if driver.has_work() {
-            driver.ring.submit().map_err(of_ring)?;
+            // Reaping enters the kernel anyway.
+            if !driver.ring.has_completions() {
+                driver.ring.submit().map_err(of_ring)?;
+            }
         } else {
             driver.rest()?;
         }
@@ -187,7 +190,11 @@ impl Driver {
             now: seed.clock.now(),
             clock: seed.clock,
             events: VecDeque::new(),
-            actions: Actions::default(),
+            actions: Actions {
+                // The first turn needs no reason.
+                again: true,
+                ..Actions::default()
+            },
             more_messages: false,
             registration,
             serving: false,
@@ -199,9 +206,11 @@ impl Driver {
         self.turns.step();
         self.now = self.clock.now();
         self.gather()?;
-        self.actions.again = false;
-        self.shard
-            .turn(self.now, &mut self.events, &mut self.actions);
+        if self.is_due() {
+            self.actions.again = false;
+            self.shard
+                .turn(self.now, &mut self.events, &mut self.actions);
+        }
         self.carry_out();
         self.ring.push(&mut self.net.sqes).map_err(of_ring)?;
         self.ring.push(&mut self.disk.sqes).map_err(of_ring)?;
@@ -211,6 +220,21 @@ impl Driver {
             Some(why) => Err(format!("the process cannot go on: {why}")),
             None => Ok(()),
         }
+    }
+
+    /// Whether the shard has something to do. Nothing has come when the write of a pair is complete and its flush is not.
+    fn is_due(&self) -> bool {
+        let deadline = self.actions.wake_at;
+        self.actions.again || self.has_events() || deadline.is_some_and(|at| at <= self.now.mono)
+    }
+
+    /// Whether there are events that must not wait for others. That bytes of an answer are with the kernel concerns the shard at once
+    /// only where it waits for that: a turn for each answer sent would be half of all turns.
+    fn has_events(&self) -> bool {
+        self.events.iter().any(|event| match event {
+            Event::Sent { conn, .. } => self.net.is_paused(*conn),
+            _ => true,
+        })
     }
 
     /// What came from outside since the last turn becomes events.
@@ -308,7 +332,7 @@ impl Driver {
     /// The next turn has something to do without any new completion.
     fn has_work(&mut self) -> bool {
         self.actions.again
-            || !self.events.is_empty()
+            || self.has_events()
             || self.more_messages
             || self.net.has_work()
             || self.ring.has_completions()

@@ -120,11 +120,12 @@ impl Shard {
         self.expire(actions);
         self.start_requests(actions);
         self.lead_cluster(actions);
+        // Before the commit, which writes what ending the logs asks for: nothing else may come that would bring another turn.
+        self.stop_if_asked(actions);
         self.store.tick(now, &mut actions.disk);
         self.store.commit(now, &mut actions.disk);
         self.progress(actions);
         self.report_served(actions);
-        self.stop_if_asked(actions);
         actions.again |= !events.is_empty() || self.may_start_more();
         actions.wake_at = self.next_deadline();
     }

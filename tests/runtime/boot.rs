@@ -97,22 +97,28 @@ fn a_directory_in_use_of_a_newer_format_or_of_another_process_is_refused() {
 }
 
 #[test]
-fn too_few_files_are_said_before_anything_starts() {
-    let dir = TestDir::new("files");
+fn too_small_limits_are_said_before_anything_starts() {
+    for (limit, parts) in [
+        ("-n 100", ["open files", "ulimit -n"]),
+        ("-l 64", ["locked memory", "ulimit -l"]),
+    ] {
+        let line = refused(limited(limit));
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+    }
+}
+
+fn limited(limit: &str) -> Command {
+    let dir = TestDir::new("limits");
     let mut limited = Command::new("sh");
     limited
         .args([
             "-c",
-            "ulimit -n 100; exec \"$0\" \"$@\"",
+            &format!("ulimit {limit}; exec \"$0\" \"$@\""),
             env!("CARGO_BIN_EXE_corelane"),
             "serve",
         ])
         .args([&in_dir(&dir), "listeners=PLAINTEXT://127.0.0.1:0"]);
-    let line = refused(limited);
-    assert!(
-        line.contains("open files") && line.contains("ulimit -n"),
-        "{line}"
-    );
+    limited
 }
 
 #[test]

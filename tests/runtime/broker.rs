@@ -31,7 +31,6 @@ pub struct Broker {
     lines: Mutex<mpsc::Receiver<String>>,
     /// Of each shard.
     pub ports: Vec<u16>,
-    pub data: PathBuf,
 }
 
 impl Broker {
@@ -40,10 +39,10 @@ impl Broker {
         let dir = format!("log.dirs={}", data.display());
         let mut all = vec![&*dir, "listeners=PLAINTEXT://127.0.0.1:0"];
         all.extend(settings);
-        Broker::spawn(data, command(&all))
+        Broker::spawn(command(&all))
     }
 
-    pub fn spawn(data: &Path, mut command: Command) -> Broker {
+    pub fn spawn(mut command: Command) -> Broker {
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = mpsc::channel();
@@ -58,7 +57,6 @@ impl Broker {
             child,
             lines: Mutex::new(lines),
             ports: Vec::new(),
-            data: data.to_path_buf(),
         };
         broker.ports = broker.wait_for_ports();
         broker

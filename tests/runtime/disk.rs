@@ -106,6 +106,45 @@ fn a_slow_disk_costs_no_cpu_and_stalls_nobody() {
     broker.stop();
 }
 
+/// What a process that hangs in its stop does is seen only when the disk moves again: until then the kernel keeps its threads.
+#[test]
+fn a_stop_that_the_disk_holds_up_ends_after_five_seconds_and_at_a_second_signal() {
+    let Some(disk) = Loop::mount("held-up") else {
+        return;
+    };
+    for signals in [1, 2] {
+        let mut broker = Broker::start(&disk.mount.join("data"), &["shards=1"]);
+        if signals == 1 {
+            broker.create_topic("t", 1);
+        }
+        broker.produce("t", 1, 0..100, 100);
+        disk.freeze();
+        std::thread::scope(|scope| {
+            let stopping = Instant::now();
+            broker.signal("TERM");
+            broker.wait_for_line("stopping");
+            match signals {
+                1 => {
+                    broker.wait_for_line("did not stop within 5000 ms");
+                    assert!(stopping.elapsed() >= Duration::from_secs(5));
+                }
+                _ => {
+                    broker.signal("TERM");
+                    broker.wait_for_line("a second signal");
+                    assert!(stopping.elapsed() < Duration::from_secs(5));
+                }
+            }
+            scope.spawn(|| disk.thaw());
+            let expected = [1, 128 + 15][signals - 1];
+            assert_eq!(broker.wait().code(), Some(expected));
+        });
+    }
+    // A stop that was cut short is a kill: nothing is lost.
+    let broker = Broker::start(&disk.mount.join("data"), &["shards=1"]);
+    assert_eq!(broker.consume("t", 0, 200).len(), 200);
+    broker.stop();
+}
+
 #[test]
 fn another_number_of_shards_keeps_every_record() {
     let dir = TestDir::new("shards");
