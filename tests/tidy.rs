@@ -203,11 +203,8 @@ fn code(text: &str) -> String {
                 out.push('"');
                 while let Some(c) = chars.next() {
                     match c {
-                        '\\' => {
-                            if chars.next() == Some('\n') {
-                                out.push('\n');
-                            }
-                        }
+                        '\\' if chars.next() == Some('\n') => out.push('\n'),
+                        '\\' => {}
                         '"' => break,
                         '\n' => out.push('\n'),
                         _ => {}
@@ -307,7 +304,7 @@ fn imported_rooms(code: &str) -> Vec<(usize, String)> {
                         fresh = false;
                     }
                 }
-                if !name.is_empty() && !(c.is_alphanumeric() || c == '_') {
+                if !(name.is_empty() || c.is_alphanumeric() || c == '_') {
                     rooms.push((line, std::mem::take(&mut name)));
                     fresh = c == ',' && depth == 0;
                 }

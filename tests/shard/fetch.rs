@@ -591,7 +591,7 @@ fn a_full_cache_gives_no_sessions_until_an_idle_one_can_go() {
     let mut rig = Rig::new();
     let id = rig.create("t", 1);
     let conn = rig.open();
-    let mut open = |rig: &mut Rig| {
+    let open = |rig: &mut Rig| {
         rig.ask(conn, 12, &session(0, 0, from("t", id, 0, 0)))
             .session_id
     };
