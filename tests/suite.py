@@ -22,6 +22,9 @@ STAGES = [
     ("messages", ["tests/messages.py"], "every message in every version, judged by Kafka's own classes"),
 ]
 
+# Commands that Rust tests call, and their Debian packages.
+RUST_TOOLS = [("strace", "strace"), ("mkfs.ext4", "e2fsprogs"), ("fsfreeze", "util-linux"), ("mount", "mount")]
+
 CARGO = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed;")
 PLAIN = re.compile(r"^(\d+) passed, (\d+) failed$")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -61,6 +64,9 @@ def main():
         if wanted and name not in wanted:
             continue
         print(f"\n==== {name}: {what}", flush=True)
+        if name == "rust":
+            for tool, package in RUST_TOOLS:
+                cache.debian(tool, package)
         start = time.monotonic()
         stage_passed, stage_failed, code = run_stage(command)
         if code != 0 and stage_failed == 0:

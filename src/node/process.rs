@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -41,13 +42,15 @@ pub fn run(config: ServerConfig) -> Result<(), BootError> {
     }
     fit::require(&config)?;
     let (news, news_taken) = flume::unbounded();
-    catch_signals(news.clone())?;
+    let started = Arc::new(AtomicBool::new(false));
+    catch_signals(news.clone(), Arc::clone(&started))?;
     let dir = properties::open(&config.log_dir, config.process, random_id)?;
     let disk = FileSystem::of(&dir.path)?;
     let ports = ports::bind(&config.listeners, config.shards)?;
     let opened = boot::replay(&dir.path, config.shards)?;
     let greeting = greeting(&config, &dir, &disk, &ports);
     let mut plan = Plan::new(config, &dir, &disk, opened, &ports, news)?;
+    started.store(true, Ordering::Relaxed);
     // `dir` holds the lock until the last shard has ended.
     Process::start(&mut plan, ports, news_taken, greeting)?.watch()
 }
@@ -62,15 +65,22 @@ fn random_id() -> Uuid {
     Rng::seeded(random_u64()).uuid()
 }
 
-fn catch_signals(news: flume::Sender<News>) -> Result<(), BootError> {
+/// Before any shard has `started` there is nothing to stop: a replay that is cut off is done again by the next start.
+fn catch_signals(news: flume::Sender<News>, started: Arc<AtomicBool>) -> Result<(), BootError> {
     let cannot = |error| BootError(format!("cannot wait for signals: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
     let wait = move || {
+        let mut earlier = false;
         for signal in signals.forever() {
-            if news.send(News::Signal(signal)).is_err() {
-                // Nobody listens any more: the process is past its end.
+            if !started.load(Ordering::Relaxed) {
+                info!(signal, "ended before anything was started");
+                std::process::exit(0);
+            }
+            if earlier || news.send(News::Signal(signal)).is_err() {
+                warn!("a second signal: ending at once");
                 std::process::exit(128 + signal);
             }
+            earlier = true;
         }
     };
     let thread = std::thread::Builder::new()
@@ -335,10 +345,6 @@ impl Process {
                 Ok(())
             }
             News::Signal(signal) => {
-                if self.stopping_since.is_some() {
-                    warn!("a second signal: ending at once");
-                    std::process::exit(128 + signal);
-                }
                 info!(signal, "stopping");
                 self.stop();
                 Ok(())
