@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Public bug reports as tests, over raw sockets: each is named by its id and says what a right broker does.
+
+    tests/protocol/run.py                       Corelane with 1 and with 3 shards
+    tests/protocol/run.py --broker kafka        Apache Kafka: what it does differently on purpose is written beside the test (`env.wants`)
+    tests/protocol/run.py --only a023 --only idem
+"""
+
+import argparse
+import importlib
+import resource
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import broker, cache  # noqa: E402
+
+cache.in_venv()
+
+from harness.checks import Checks  # noqa: E402
+from harness.wire import Cluster, Conn  # noqa: E402
+
+AREAS = ["wire", "meta", "produce", "garbage", "fetch", "offsets", "idem", "storage"]
+
+
+class Env:
+    """One broker under test and what a test needs around it."""
+
+    def __init__(self, kind, running):
+        self.kind = kind
+        self.broker = running
+        self.port = running.port
+        self.cluster = Cluster(running.port, settle=self.judge)
+
+    @property
+    def judge(self):
+        return self.kind == "kafka"
+
+    def wants(self, ours, kafka):
+        """The expectation where Corelane differs from Apache Kafka on purpose."""
+        return kafka if self.judge else ours
+
+    def conn(self, port=None, **kwargs):
+        return Conn(port or self.port, **kwargs)
+
+    @contextmanager
+    def own_broker(self, **properties):
+        """A broker of the test's own, with other settings or to be killed."""
+        named = {key.replace("_", "."): str(value) for key, value in properties.items()}
+        with broker.start(self.kind, shards=self.broker.shards, properties=named) as running:
+            env = Env(self.kind, running)
+            try:
+                yield env
+            finally:
+                env.cluster.close()
+
+    def restart(self, clean=False):
+        """Kills (or stops) the broker and starts it again on its data."""
+        self.cluster.close()
+        if clean:
+            self.broker.stop(60 if self.judge else 5)
+        else:
+            self.broker.kill()
+        self.broker.start()
+
+
+def tests(only):
+    for area in AREAS:
+        module = importlib.import_module(f"faults_{area}")
+        for name, function in vars(module).items():
+            if callable(function) and getattr(function, "__module__", "") == module.__name__ and not name.startswith("_"):
+                if not only or any(name.startswith(each) or area == each for each in only):
+                    yield area, name, function
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--broker", choices=["corelane", "kafka"], default="corelane")
+    parser.add_argument("--shards", default="1,3")
+    parser.add_argument("--only", action="append")
+    options = parser.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+    checks = Checks("protocol")
+    for shards in [1] if options.broker == "kafka" else map(int, options.shards.split(",")):
+        with broker.start(options.broker, shards=shards) as running:
+            for area, name, function in tests(options.only):
+                env = Env(options.broker, running)
+                label = f"{options.broker} shards={shards} {area} {name}"
+                checks.run(label, function, env)
+                env.cluster.close()
+                if not running.alive():
+                    checks.run(f"{label} left the broker running", lambda: 1 / 0)
+                    print(running.tail())
+                    running.start()
+    return checks.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
