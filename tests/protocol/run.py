@@ -21,7 +21,7 @@ cache.in_venv()
 from harness.checks import Checks  # noqa: E402
 from harness.wire import Cluster, Conn  # noqa: E402
 
-AREAS = ["wire", "meta", "produce", "garbage", "fetch", "offsets", "idem", "storage"]
+AREAS = ["wire", "apis", "meta", "produce", "garbage", "fetch", "offsets", "idem", "storage"]
 
 
 class Env:
