@@ -119,11 +119,8 @@ def check_kcat(checks, label, bootstrap, scratch):
 
 def check_tools(checks, label, bootstrap, scratch):
     """The command line tools of Apache Kafka. Each call starts a JVM, so one check asks several things."""
-    base = [cache.java(), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    base += ["-cp", f"{cache.jars()}/*"]
-
     def tool(name, *arguments, **kwargs):
-        return call([*base, f"org.apache.kafka.tools.{name}", "--bootstrap-server", bootstrap], *arguments, **kwargs)
+        return call([*cache.kafka_tool(name), "--bootstrap-server", bootstrap], *arguments, **kwargs)
 
     topic = f"tools-{uuid.uuid4().hex[:6]}"
 
@@ -168,7 +165,7 @@ def check_tools(checks, label, bootstrap, scratch):
     def versions():
         output = tool("BrokerApiVersionsCommand")
         expect("Produce(0): " in output and "Metadata(3): " in output, output[:400])
-        output = call([*base, "org.apache.kafka.tools.ClusterTool"], "cluster-id", "--bootstrap-server", bootstrap)
+        output = call(cache.kafka_tool("ClusterTool"), "cluster-id", "--bootstrap-server", bootstrap)
         expect("Cluster ID: " in output, output[:400])
 
     def refused():

@@ -51,6 +51,10 @@ def answers_metadata(port: int) -> bool:
         return False
 
 
+class NotReady(Exception):
+    """A broker that ended, or did not answer, instead of starting."""
+
+
 class Broker:
     """A broker process and its folder. `start` waits until Metadata is answered."""
 
@@ -65,6 +69,8 @@ class Broker:
         self.port = free_ports(shards + 1)
         self.process = None
         self.log = self.folder / "broker.log"
+        # Called in the new process before the broker's program starts.
+        self.before_exec = None
 
     @property
     def bootstrap(self):
@@ -79,7 +85,7 @@ class Broker:
 
     def spawn(self):
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.command(), stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, env=self.environment())
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, env=self.environment(), preexec_fn=self.before_exec)
 
     def environment(self):
         return dict(os.environ)
@@ -93,10 +99,10 @@ class Broker:
         deadline = time.monotonic() + self.start_timeout_s
         while not all(answers_metadata(self.port + shard) for shard in range(self.ports_ready())):
             if self.process.poll() is not None:
-                raise SystemExit(f"{self.name} ended with {self.process.returncode}:\n{self.tail()}")
+                raise NotReady(f"{self.name} ended with {self.process.returncode}:\n{self.tail()}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise SystemExit(f"{self.name} does not answer after {self.start_timeout_s} s:\n{self.tail()}")
+                raise NotReady(f"{self.name} does not answer after {self.start_timeout_s} s:\n{self.tail()}")
             time.sleep(0.01)
 
     def ports_ready(self):
@@ -107,6 +113,10 @@ class Broker:
 
     def alive(self):
         return self.process is not None and self.process.poll() is None
+
+    def healthy(self):
+        """Whether every shard answers."""
+        return self.alive() and all(answers_metadata(self.port + shard) for shard in range(self.ports_ready()))
 
     def rss_bytes(self):
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
@@ -142,16 +152,23 @@ class Broker:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def corelane_binary() -> Path:
-    """The binary under test: CORELANE_BIN, or the release build of this checkout."""
-    named = os.environ.get("CORELANE_BIN")
+def corelane_binary(planted=False) -> Path:
+    """The binary under test: CORELANE_BIN, or the debug build of this checkout (with debug assertions), built once per run of the suite.
+
+    `planted`: a build whose planted bugs CORELANE_PLANT turns on. It is kept under another name, because cargo puts every build in one place.
+    """
+    named = os.environ.get("CORELANE_BIN_PLANTED" if planted else "CORELANE_BIN")
     if named:
         return Path(named)
-    built = cache.target_dir() / "release" / "corelane"
-    if not os.environ.get("CORELANE_BUILT"):
-        cache.run(["cargo", "build", "--release", "--quiet"], cwd=cache.ROOT)
-        os.environ["CORELANE_BUILT"] = "1"
-    return built
+    features = ["--features", "planted-bugs"] if planted else []
+    cache.run(["cargo", "build", "--quiet", "--bin", "corelane", *features], cwd=cache.ROOT)
+    built = cache.target_dir() / "debug" / "corelane"
+    kept = built.with_name("corelane-planted" if planted else "corelane-tested")
+    # Another stage's build must not change the file below a broker that runs.
+    shutil.copy(built, kept.with_suffix(".new"))
+    kept.with_suffix(".new").rename(kept)
+    os.environ["CORELANE_BIN_PLANTED" if planted else "CORELANE_BIN"] = str(kept)
+    return kept
 
 
 class Corelane(Broker):

@@ -123,6 +123,12 @@ def java_classes(source: Path) -> list[str]:
     return [java(), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-Xmx512m", quiet, "-cp", f"{folder}:{libraries}/*", source.stem]
 
 
+def kafka_tool(name: str) -> list[str]:
+    """The command of one of Apache Kafka's tools, a class under org.apache.kafka.tools."""
+    options = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    return [java(), *options, "-cp", f"{jars()}/*", f"org.apache.kafka.tools.{name}"]
+
+
 def venv_python() -> Path:
     def install(folder):
         run([sys.executable, "-m", "venv", folder])

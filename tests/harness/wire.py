@@ -234,11 +234,11 @@ class Cluster:
         answer = self.leader(topic, partition).ask("Fetch", version, **fields)
         return answer.responses[0].partitions[0]
 
-    def read_all(self, topic, partition=0, start=0, end=None):
+    def read_all(self, topic, partition=0, start=0, end=None, limit=1 << 20):
         """Every batch from `start` to the high watermark (or to `end`), checked for gaps and CRC."""
         batches, at = [], start
         while True:
-            answer = self.fetch(topic, at, partition, max_wait_ms=0)
+            answer = self.fetch(topic, at, partition, limit=limit, max_wait_ms=0)
             expect_equal(f"fetch of {topic}-{partition} at {at}", answer.error_code, 0)
             upto = answer.high_watermark if end is None else end
             if at >= upto:

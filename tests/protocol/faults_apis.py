@@ -161,6 +161,8 @@ def a002_every_advertised_version_answers_generated_requests(env):
                     conn = env.conn(env.port + seed % env.broker.shards)
                 except (Failed, schema.Wrong, UnicodeDecodeError) as fault:
                     faults.append(f"{fault}: {what}")
+                    if not env.broker.healthy():
+                        raise Failed(f"the broker stalls or ended after {what}") from None
                     conn.close()
                     conn = env.conn(env.port + seed % env.broker.shards)
             conn.close()

@@ -18,7 +18,7 @@ from harness import broker, cache  # noqa: E402
 
 cache.in_venv()
 
-from harness.checks import Checks  # noqa: E402
+from harness.checks import Checks, Failed  # noqa: E402
 from harness.wire import Cluster, Conn  # noqa: E402
 
 AREAS = ["wire", "apis", "meta", "produce", "garbage", "fetch", "offsets", "idem", "storage"]
@@ -74,6 +74,10 @@ def tests(only):
                     yield area, name, function
 
 
+def no_answer(running):
+    raise Failed(f"it {'stalls' if running.alive() else f'ended with {running.process.returncode}'}:\n{running.tail(15)}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--broker", choices=["corelane", "kafka"], default="corelane")
@@ -90,9 +94,9 @@ def main():
                 label = f"{options.broker} shards={shards} {area} {name}"
                 checks.run(label, function, env)
                 env.cluster.close()
-                if not running.alive():
-                    checks.run(f"{label} left the broker running", lambda: 1 / 0)
-                    print(running.tail())
+                if not running.healthy():
+                    checks.run(f"{label} left a broker that answers", no_answer, running)
+                    running.kill()
                     running.start()
     return checks.close()
 

@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""What is acknowledged stays: SIGKILL and SIGTERM under load, slow, full and failing disks.
+
+    tests/restart/run.py                      what the suite runs
+    tests/restart/run.py --kills 100          the long version
+    tests/restart/run.py --only kills --shards 3 --seed 7
+
+Producers run in processes of their own over all restarts: librdkafka with its idempotent settings, raw single records with acks=1, raw
+batches of 128 KiB with acks=1. A seed gives the moments of the kills.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import broker, cache  # noqa: E402
+
+cache.in_venv()
+
+from harness import mounts  # noqa: E402
+from harness.checks import Checks, expect, expect_equal  # noqa: E402
+from harness.records import batch, parse  # noqa: E402
+from harness.wire import Closed, Cluster  # noqa: E402
+from rig import Lost, Rig  # noqa: E402
+
+STORAGE_ERROR = 56
+
+
+def kills(options, shards):
+    """Every acknowledged (partition, offset, bytes) is there after each of N kills."""
+    with broker.Corelane(shards=shards) as running, Rig(running, options.seed) as rig:
+        for number in range(options.kills):
+            rig.run_for_a_while()
+            rig.kill_and_start()
+            rig.compare()
+            if number % 10 == 9:
+                print(f"   {number + 1} kills, {sum(len(p.acknowledged) for p in rig.producers)} acknowledgements", flush=True)
+        for producer in rig.producers:
+            producer.finish()
+        rig.compare(whole=True)
+        gaps = sorted(rig.gaps)
+        counts = ", ".join(f"{p.kind} {len(p.acknowledged)}" for p in rig.producers)
+        median_ms = gaps[len(gaps) // 2] * 1000
+        print(f"   {options.kills} kills; acknowledged: {counts}; last acknowledgement before a kill: median {median_ms:.1f} ms", flush=True)
+        expect(median_ms < 20, "the kills did not come in the last milliseconds after an acknowledgement")
+
+
+def planted(options, shards):
+    """The same test finds a broker that acknowledges what it has not written: else it proves nothing."""
+    binary = broker.corelane_binary(planted=True)
+    bug = {"CORELANE_PLANT": "AcknowledgeBeforeWritten"}
+    with broker.Corelane(shards=shards, binary=binary, env=bug) as running, Rig(running, options.seed) as rig:
+        for number in range(20):
+            rig.run_for_a_while()
+            try:
+                rig.kill_and_start()
+                rig.compare()
+            except Lost as found:
+                print(f"   found at kill {number + 1}: {found}", flush=True)
+                return
+    raise Lost("a build that acknowledges before it has written passed 20 kills")
+
+
+def dump(data, logs):
+    """Apache Kafka's own reading of segments: nothing may be wrong, and every batch is counted."""
+    command = [*cache.kafka_tool("DumpLogSegments"), "--deep-iteration", "--files", ",".join(map(str, logs))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    expect(done.returncode == 0, f"kafka-dump-log ended with {done.returncode}: {done.stderr[-1500:]}")
+    complaints = [line for line in (done.stdout + done.stderr).splitlines() if "isvalid: false" in line or "Exception" in line or "mismatch" in line.lower()]
+    # It says "-1 is followed by N" for each segment that does not start at 0, Kafka's own too.
+    complaints += [line for line in done.stdout.splitlines() if " is followed by " in line and not line.strip().startswith("-1 ")]
+    expect(not complaints, f"kafka-dump-log complains: {complaints[:5]}")
+    return sum(line.startswith("baseOffset:") for line in done.stdout.splitlines())
+
+
+def clean_stop(options, shards):
+    """SIGTERM under load: exit code 0 within 5 s, all is there afterwards, and Kafka's tools read the stopped directory."""
+    with broker.Corelane(shards=shards) as running, Rig(running, options.seed) as rig:
+        for _ in range(2):
+            rig.run_for_a_while()
+            expect_equal("exit code", running.stop(5), 0)
+            running.start()
+            rig.compare()
+        for producer in rig.producers:
+            producer.finish()
+        rig.compare(whole=True)
+        expect_equal("exit code", running.stop(5), 0)
+        folders = [path for path in sorted(running.data.iterdir()) if path.is_dir() and path.name.startswith(tuple(p.topic for p in rig.producers))]
+        expect_equal("partition directories", len(folders), sum(p.partitions for p in rig.producers))
+        batches = dump(running.data, [path for folder in folders for path in sorted(folder.glob("*.log"))])
+        stored = sum(len(p.acknowledged) for p in rig.producers if p.kind != "idempotent")
+        expect(batches >= stored, f"kafka-dump-log found {batches} batches, {stored} raw ones were acknowledged")
+        indexes = [path for folder in folders for kind in ("*.index", "*.timeindex") for path in sorted(folder.glob(kind))]
+        expect(indexes, "a clean stop left no index")
+        dump(running.data, indexes)
+        for folder in folders:
+            for path in folder.glob("*.snapshot"):
+                dump(running.data, [path])
+                break
+        # And it starts from what it left.
+        running.start()
+        rig.compare(whole=True)
+
+
+def slow_disk(options, shards):
+    """Direct writes of a killed process may still land while the next one starts. Nothing acknowledged is lost or overwritten."""
+    with mounts.disk(1500) as made, mounts.slow_writes(made, 6 << 20) as group:
+        running = broker.Corelane(shards=shards, folder=made.path / "broker")
+        running.folder.mkdir()
+        running.before_exec = lambda: group.write_text(str(os.getpid()))
+        with running, Rig(running, options.seed) as rig:
+            for _ in range(max(3, options.kills // 2)):
+                rig.run_for_a_while(1)
+                rig.kill_and_start()
+                rig.compare()
+            for producer in rig.producers:
+                producer.finish()
+            rig.compare(whole=True)
+
+
+class Filler:
+    """Produces until it is refused, and knows what was acknowledged."""
+
+    def __init__(self, running, partitions=2):
+        self.running = running
+        self.rng = random.Random(1)
+        self.cluster = Cluster(running.port)
+        self.partitions = partitions
+        self.topic = self.cluster.create(partitions, segment_bytes=4 << 20)
+        self.stored = {}
+
+    def produce(self, partition, size):
+        made = batch([self.rng.randbytes(size)])
+        answer = self.cluster.produce(self.topic, made, partition=partition, acks=self.rng.choice([1, -1]))
+        if answer.error_code == 0:
+            self.stored[partition, answer.base_offset] = parse(made)[0].crc
+        return answer.error_code
+
+    def until_refused(self, most_bytes, sizes=(200, 5_000, 200_000, 900_000)):
+        """Fills until every partition refuses; gives the codes that were met."""
+        codes, sent, refused = set(), 0, set()
+        while len(refused) < self.partitions:
+            partition, size = self.rng.choice([p for p in range(self.partitions) if p not in refused]), self.rng.choice(sizes)
+            code = self.produce(partition, size)
+            if code:
+                codes.add(code)
+                # Large ones are refused before small ones: full is what refuses the smallest too.
+                sizes = sizes[:-1] if len(sizes) > 1 else sizes
+                if len(sizes) == 1:
+                    refused.add(partition)
+            sent += size
+            expect(sent < most_bytes, f"{sent >> 20} MiB were taken by a smaller disk")
+        return codes
+
+    def reconnect(self):
+        self.cluster.close()
+        self.cluster.learn(self.topic, self.partitions)
+
+    def check(self):
+        for partition in range(self.partitions):
+            there = {each.base_offset: each.crc for each in self.cluster.read_all(self.topic, partition)}
+            for (p, offset), crc in self.stored.items():
+                if p == partition and there.get(offset) != crc:
+                    raise Lost(f"partition {p}, offset {offset}: acknowledged, and not there")
+
+    def until_taken(self, within_s=30):
+        """Writing resumes: every partition takes a record again."""
+        deadline = time.monotonic() + within_s
+        for partition in range(self.partitions):
+            while (code := self.produce(partition, 500_000)) != 0:
+                expect(time.monotonic() < deadline, f"partition {partition} still refuses with {code}, {within_s} s after space returned")
+                time.sleep(0.05)
+
+
+def full_disk(options, shards):
+    """A full file system: produce is refused with KAFKA_STORAGE_ERROR, reads go on, writing resumes when space returns; also over a kill."""
+    with mounts.disk(220) as made:
+        ballast = made.path / "ballast"
+        with open(ballast, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 80 << 20)
+        running = broker.Corelane(shards=shards, folder=made.path / "broker")
+        running.folder.mkdir()
+        with running:
+            filler = Filler(running)
+            expect_equal("codes of a full disk", filler.until_refused(220 << 20), {STORAGE_ERROR})
+            expect(len(filler.stored) > 50, f"only {len(filler.stored)} records fit")
+            filler.check()
+            ballast.unlink()
+            filler.until_taken()
+            filler.check()
+            # Full again, and killed. Whether it starts on a full disk or says in one line that it cannot: nothing is lost.
+            expect_equal("codes of a full disk", filler.until_refused(220 << 20), {STORAGE_ERROR})
+            filler.cluster.close()
+            running.kill()
+            running.spawn()
+            try:
+                running.wait_ready()
+                filler.reconnect()
+                filler.check()
+                filler.cluster.close()
+                running.kill()
+            except broker.NotReady:
+                expect_equal("exit code", running.process.returncode, 1)
+            # Space returns from outside: another volume's files go, here the file system grows.
+            subprocess.run(["truncate", "-s", "400M", str(made.image)], check=True)
+            subprocess.run(["losetup", "-c", made.device], check=True)
+            subprocess.run(["resize2fs", made.device], check=True, capture_output=True)
+            running.start()
+            filler.reconnect()
+            filler.check()
+            filler.until_taken()
+            filler.check()
+
+
+def failing_disk(options, shards):
+    """EIO: what was acknowledged stays readable, produce is refused with KAFKA_STORAGE_ERROR, the process goes on; and a start on the
+    mended disk has everything."""
+    with mounts.disk(1500, memory_mib=170) as made:
+        running = broker.Corelane(shards=shards, folder=made.path / "broker")
+        running.folder.mkdir()
+        with running:
+            filler = Filler(running)
+            codes = filler.until_refused(400 << 20)
+            expect_equal("codes of a failing disk", codes, {STORAGE_ERROR})
+            expect(running.alive(), "the broker ended")
+            expect(len(filler.stored) > 50, f"only {len(filler.stored)} records fit")
+            filler.check()
+            filler.cluster.close()
+            mounts.more_memory(made, 600)
+            running.kill()
+            running.start()
+            filler.reconnect()
+            filler.check()
+            filler.until_taken()
+            filler.check()
+
+
+CHECKS = {"kills": kills, "planted": planted, "clean_stop": clean_stop, "slow_disk": slow_disk, "full_disk": full_disk, "failing_disk": failing_disk}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=8)
+    parser.add_argument("--shards", default="1,3")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=CHECKS, action="append")
+    options = parser.parse_args()
+    checks = Checks("restart")
+
+    def run(check, shards):
+        try:
+            check(options, shards)
+        except mounts.Skipped as why:
+            print(f"skip {check.__name__}: {why}", flush=True)
+
+    for shards in map(int, options.shards.split(",")):
+        for name in options.only or CHECKS:
+            checks.run(f"shards={shards} seed={options.seed} {name}: {CHECKS[name].__doc__.split(':')[0].split('.')[0]}", run, CHECKS[name], shards)
+    return checks.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
