@@ -123,3 +123,6 @@ pub const INDEX_CACHE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Logs that one turn looks at for retention and expiry at most.
 pub const RETENTION_LOGS_PER_TURN: usize = 64;
+
+/// So long a start waits for a port to become free, milliseconds: a killed process leaves it a moment after it is gone.
+pub const PORT_FREE_MS: u64 = 2_000;

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 use super::config::{BootError, ListenerConfig};
 use crate::meta::{Endpoint, ShardEndpoints};
 use crate::model::ShardIndex;
+use crate::model::limit::PORT_FREE_MS;
 use crate::net;
 use crate::shard::Listener;
 
@@ -38,7 +40,7 @@ pub(super) fn bind(configs: &[ListenerConfig], shards: u16) -> Result<Vec<Ports>
 fn bind_one(config: &ListenerConfig, shard: u16, ports: &mut Ports) -> Result<(), BootError> {
     let wanted = config.port_of(shard);
     let address = resolve(config, wanted)?;
-    let bound = net::bind(address).and_then(|socket| {
+    let bound = bind_patiently(address).and_then(|socket| {
         let port = socket.local_addr()?.port();
         Ok((socket, port))
     });
@@ -60,6 +62,20 @@ fn bind_one(config: &ListenerConfig, shard: u16, ports: &mut Ports) -> Result<()
         port: advertised_port,
     });
     Ok(())
+}
+
+/// Right after a SIGKILL the port is still taken: the kernel ends the ring of the dead process, and with it the poll that holds the
+/// listening socket, only after the process is gone.
+fn bind_patiently(address: SocketAddr) -> io::Result<TcpListener> {
+    let until = Instant::now() + Duration::from_millis(PORT_FREE_MS);
+    loop {
+        match net::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            bound => return bound,
+        }
+    }
 }
 
 fn is_wildcard(config: &ListenerConfig) -> bool {

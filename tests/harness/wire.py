@@ -186,13 +186,15 @@ class Cluster:
                     self.leaders[name, p.partition_index] = ports[p.leader_id]
                 if not self.settle or all(self._serves(name, p.partition_index) for p in topic.partitions):
                     return
-            expect(time.monotonic() < deadline, f"no leaders for {name}: {topic}")
+            expect(time.monotonic() < deadline, f"the partitions of {name} do not serve: {topic}")
             time.sleep(0.02)
 
     def _serves(self, topic, partition):
         place = {"partition_index": partition, "timestamp": -1, "current_leader_epoch": -1}
         answer = self.leader(topic, partition).ask("ListOffsets", 7, replica_id=-1, topics=[{"name": topic, "partitions": [place]}])
-        return answer.topics[0].partitions[0].error_code == 0
+        code = answer.topics[0].partitions[0].error_code
+        expect(code in (0, 3, 5, 6, 56), f"ListOffsets of {topic}-{partition}: error {code}")
+        return code == 0
 
     def leader(self, topic, partition=0):
         return self.conn(self.leaders[topic, partition])

@@ -40,7 +40,7 @@ def a098_a_kill_in_recovery_is_harmless(env):
             own.broker.spawn()
             time.sleep(delay_ms / 1000)
             own.broker.kill()
-        own.broker.start()
+        own.start()
         own.cluster.learn(topic)
         expect_equal("values", own.cluster.values(topic), wanted)
 
@@ -55,7 +55,7 @@ def a099_recovery_is_short_with_many_partitions(env):
         own.cluster.close()
         own.broker.kill()
         started = time.monotonic()
-        own.broker.start()
+        own.start()
         own.cluster.learn(topic)
         expect(time.monotonic() - started < 30, "not ready within 30 s")
         for partition in (0, 150, 299):
@@ -77,7 +77,7 @@ def a105_odd_files_do_not_stop_a_start(env):
         for index in folder.glob("*index"):
             index.unlink()
         (own.broker.data / "stray-file").write_bytes(b"x")
-        own.broker.start()
+        own.start()
         own.cluster.learn(topic)
         expect_equal("offsets", [each.base_offset for each in own.cluster.read_all(topic)], [0, 1, 2])
         own.cluster.produced(topic, batch())
@@ -92,7 +92,7 @@ def a105_a_stray_topic_directory_stays_alone(env):
         own.cluster.close()
         own.broker.stop(5)
         shutil.copytree(own.broker.data / f"{topic}-0", own.broker.data / "stranger-0")
-        own.broker.start()
+        own.start()
         own.cluster.learn(topic)
         expect_equal("values", own.cluster.values(topic), [b"kept"])
 
@@ -135,7 +135,7 @@ def a107_one_bad_partition_does_not_hold_the_node(env):
             own.cluster.close()
             own.broker.stop(5)
             _segment(own, bad, batches)
-            own.broker.start()
+            own.start()
             own.cluster.learn(other)
             expect_equal(f"{name}: the other partition", len(own.cluster.values(other)), 40)
             answer = own.cluster.metadata(bad).topics[0].partitions[0]

@@ -62,7 +62,12 @@ class Env:
             self.broker.stop(60 if self.judge else 5)
         else:
             self.broker.kill()
+        self.start()
+
+    def start(self):
         self.broker.start()
+        # Partitions may serve a moment after the port answers; until then the errors are retriable ones.
+        self.cluster.settle = True
 
 
 def tests(only):
