@@ -132,7 +132,7 @@ class Rig:
 
     def compare(self, whole=False):
         """Every acknowledged (partition, offset, bytes) is there; batches are dense; idempotent messages are there once and in order."""
-        cluster = Cluster(self.broker.port)
+        cluster = Cluster(self.broker.port, settle=True)
         try:
             for producer in self.producers:
                 wanted = producer.snapshot()

@@ -129,7 +129,7 @@ class Filler:
     def __init__(self, running, partitions=2):
         self.running = running
         self.rng = random.Random(1)
-        self.cluster = Cluster(running.port)
+        self.cluster = Cluster(running.port, settle=True)
         self.partitions = partitions
         self.topic = self.cluster.create(partitions, segment_bytes=4 << 20)
         self.stored = {}
