@@ -20,6 +20,9 @@ STAGES = [
     ("check", ["scripts/check"], "format, lints, unit tests, the shape of the tree"),
     ("rust", ["cargo", "test", "--quiet", "--no-fail-fast", "--tests"], "all Rust tests"),
     ("messages", ["tests/messages.py"], "every message in every version, judged by Kafka's own classes"),
+    ("protocol", ["tests/protocol/run.py"], "public bug reports over raw sockets, 1 and 3 shards"),
+    ("interop", ["tests/interop.py"], "real clients and Apache Kafka's tools, 1 and 3 shards"),
+    ("restart", ["tests/restart/run.py"], "SIGKILL and SIGTERM under load, slow, full and failing disks"),
 ]
 
 # Commands that Rust tests call, and their Debian packages.

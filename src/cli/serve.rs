@@ -34,5 +34,7 @@ fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .with_ansi(colours)
         .with_target(false)
+        // A line that cannot be written (a full disk) is lost; telling of it on the same stderr would panic.
+        .log_internal_errors(false)
         .init();
 }

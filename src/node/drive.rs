@@ -99,6 +99,8 @@ const EXECUTOR_RING_ENTRIES: usize = 32;
 
 /// Runs a shard until it has stopped, and gives what its store leaves; the error is for the operator.
 pub(super) fn run(seed: Seed) -> Result<Stopped, String> {
+    #[cfg(feature = "planted-bugs")]
+    super::plant::from_environment();
     let cpu = seed.cpu;
     let executor = LocalExecutorBuilder::new(Placement::Fixed(cpu))
         .name("shard")

@@ -17,6 +17,8 @@ mod drive;
 pub mod fit;
 mod mesh;
 mod metronome;
+#[cfg(feature = "planted-bugs")]
+mod plant;
 mod ports;
 mod process;
 mod properties;

@@ -146,7 +146,10 @@ class Broker:
     def __enter__(self):
         return self if self.process else self.start()
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            state = "runs" if self.alive() else f"ended with {self.process and self.process.returncode}"
+            print(f"   {self.name} {state}; the end of its log:\n{self.tail(15)}", flush=True)
         self.kill()
         if self.owns_folder and not os.environ.get("CORELANE_TEST_KEEP"):
             shutil.rmtree(self.folder, ignore_errors=True)

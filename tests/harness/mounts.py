@@ -27,58 +27,40 @@ def _run(*command):
 class Disk:
     """A mounted file system: `path` to put data in, `device` for throttling, `image` behind it."""
 
-    def __init__(self, path, image, device):
-        self.path, self.image, self.device = path, image, device
+    def __init__(self, path, image, size_mib):
+        self.path, self.image = path, image
+        with open(image, "wb") as file:
+            file.truncate(size_mib << 20)
+        _run("mkfs.ext4", "-q", "-F", image)
+        path.mkdir()
+        self.mount()
 
+    def mount(self):
+        _run("mount", "-o", "loop", self.image, self.path)
+        self.device = next(line.split()[0] for line in Path("/proc/mounts").read_text().splitlines() if line.split()[1] == str(self.path))
 
-@contextmanager
-def _folder():
-    folder = Path(tempfile.mkdtemp(prefix="disk-", dir=cache.test_dir()))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _mounted(target, *arguments):
-    target.mkdir()
-    _run("mount", *arguments, target)
-    try:
-        yield
-    finally:
+    def unmount(self):
         # A broker that was just killed may hold it for a moment: a lazy unmount goes through as soon as it is gone.
-        subprocess.run(["umount", "-l", str(target)], check=False)
+        subprocess.run(["umount", "-l", str(self.path)], check=False)
+
+    def fail_writes(self, fail):
+        """Every write to the device fails with EIO: its image is immutable for as long. Reads go on."""
+        _run("chattr", "+i" if fail else "-i", self.image)
 
 
 @contextmanager
-def disk(size_mib, memory_mib=None):
-    """ext4 of `size_mib` on a loop device. With `memory_mib` its image lies, sparse, on a tmpfs of that size: once the tmpfs is
-    full, every write to a block that was never written fails with EIO; see `more_memory`."""
-    with _folder() as folder:
-        image, mount = folder / "image", folder / "mount"
-        if memory_mib is not None:
-            with _mounted(folder / "memory", "-t", "tmpfs", "-o", f"size={memory_mib}m", "none"):
-                with _ext4(folder / "memory" / "image", mount, size_mib) as made:
-                    yield made
-        else:
-            with _ext4(image, mount, size_mib) as made:
-                yield made
-
-
-@contextmanager
-def _ext4(image, mount, size_mib):
-    with open(image, "wb") as file:
-        file.truncate(size_mib << 20)
-    _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", image)
-    with _mounted(mount, "-o", "loop", image):
-        device = next(line.split()[0] for line in Path("/proc/mounts").read_text().splitlines() if line.split()[1] == str(mount))
-        yield Disk(mount, image, device)
-
-
-def more_memory(made, memory_mib):
-    """The tmpfs below a dying disk grows: writes succeed again."""
-    _run("mount", "-o", f"remount,size={memory_mib}m", made.image.parent)
+def disk(size_mib):
+    """ext4 of `size_mib` on a loop device."""
+    folder = Path(tempfile.mkdtemp(prefix="disk-", dir=cache.test_dir()))
+    made = None
+    try:
+        made = Disk(folder / "mount", folder / "image", size_mib)
+        yield made
+    finally:
+        if made is not None:
+            made.unmount()
+            subprocess.run(["chattr", "-i", str(made.image)], check=False, capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

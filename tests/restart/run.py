@@ -50,22 +50,6 @@ def kills(options, shards):
         expect(median_ms < 20, "the kills did not come in the last milliseconds after an acknowledgement")
 
 
-def planted(options, shards):
-    """The same test finds a broker that acknowledges what it has not written: else it proves nothing."""
-    binary = broker.corelane_binary(planted=True)
-    bug = {"CORELANE_PLANT": "AcknowledgeBeforeWritten"}
-    with broker.Corelane(shards=shards, binary=binary, env=bug) as running, Rig(running, options.seed) as rig:
-        for number in range(20):
-            rig.run_for_a_while()
-            try:
-                rig.kill_and_start()
-                rig.compare()
-            except Lost as found:
-                print(f"   found at kill {number + 1}: {found}", flush=True)
-                return
-    raise Lost("a build that acknowledges before it has written passed 20 kills")
-
-
 def dump(data, logs):
     """Apache Kafka's own reading of segments: nothing may be wrong, and every batch is counted."""
     command = [*cache.kafka_tool("DumpLogSegments"), "--deep-iteration", "--files", ",".join(map(str, logs))]
@@ -107,13 +91,20 @@ def clean_stop(options, shards):
         rig.compare(whole=True)
 
 
+def on_disk(made, shards, group=None):
+    running = broker.Corelane(shards=shards, folder=made.path / "broker")
+    running.folder.mkdir()
+    if group is not None:
+        running.before_exec = lambda: group.write_text(str(os.getpid()))
+    # The broker's own output is not to fail with its disk.
+    running.log = made.image.with_name("broker.log")
+    return running
+
+
 def slow_disk(options, shards):
     """Direct writes of a killed process may still land while the next one starts. Nothing acknowledged is lost or overwritten."""
     with mounts.disk(1500) as made, mounts.slow_writes(made, 6 << 20) as group:
-        running = broker.Corelane(shards=shards, folder=made.path / "broker")
-        running.folder.mkdir()
-        running.before_exec = lambda: group.write_text(str(os.getpid()))
-        with running, Rig(running, options.seed) as rig:
+        with on_disk(made, shards, group) as running, Rig(running, options.seed) as rig:
             for _ in range(max(3, options.kills // 2)):
                 rig.run_for_a_while(1)
                 rig.kill_and_start()
@@ -121,6 +112,26 @@ def slow_disk(options, shards):
             for producer in rig.producers:
                 producer.finish()
             rig.compare(whole=True)
+
+
+def planted(options, shards):
+    """The same test finds a broker that acknowledges what it has not written: else it proves nothing. On a slow disk, because a write that
+    was handed to the kernel lands although its process is killed: only what waits its turn is lost."""
+    with mounts.disk(1500) as made, mounts.slow_writes(made, 6 << 20) as group:
+        running = on_disk(made, shards, group)
+        running.binary = broker.corelane_binary(planted=True)
+        running.env["CORELANE_PLANT"] = "AcknowledgeBeforeWritten"
+        with running, Rig(running, options.seed) as rig:
+            expect("AcknowledgeBeforeWritten" in running.tail(), "the bug is not planted")
+            for number in range(20):
+                rig.run_for_a_while()
+                try:
+                    rig.kill_and_start()
+                    rig.compare()
+                except Lost as found:
+                    print(f"   found at kill {number + 1}: {found}", flush=True)
+                    return
+            raise Lost("a build that acknowledges before it has written passed 20 kills")
 
 
 class Filler:
@@ -179,22 +190,24 @@ class Filler:
 
 def full_disk(options, shards):
     """A full file system: produce is refused with KAFKA_STORAGE_ERROR, reads go on, writing resumes when space returns; also over a kill."""
-    with mounts.disk(220) as made:
-        ballast = made.path / "ballast"
-        with open(ballast, "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, 80 << 20)
-        running = broker.Corelane(shards=shards, folder=made.path / "broker")
-        running.folder.mkdir()
+    with mounts.disk(240) as made:
+        ballasts = [made.path / "ballast", made.path / "more-ballast"]
+        for ballast in ballasts:
+            with open(ballast, "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, 60 << 20)
+        # Its log is on the full disk too, as where everything is on one volume.
+        running = on_disk(made, shards)
+        running.log = running.folder / "broker.log"
         with running:
             filler = Filler(running)
-            expect_equal("codes of a full disk", filler.until_refused(220 << 20), {STORAGE_ERROR})
+            expect_equal("codes of a full disk", filler.until_refused(240 << 20), {STORAGE_ERROR})
             expect(len(filler.stored) > 50, f"only {len(filler.stored)} records fit")
             filler.check()
-            ballast.unlink()
+            ballasts.pop().unlink()
             filler.until_taken()
             filler.check()
             # Full again, and killed. Whether it starts on a full disk or says in one line that it cannot: nothing is lost.
-            expect_equal("codes of a full disk", filler.until_refused(220 << 20), {STORAGE_ERROR})
+            expect_equal("codes of a full disk", filler.until_refused(240 << 20), {STORAGE_ERROR})
             filler.cluster.close()
             running.kill()
             running.spawn()
@@ -206,10 +219,7 @@ def full_disk(options, shards):
                 running.kill()
             except broker.NotReady:
                 expect_equal("exit code", running.process.returncode, 1)
-            # Space returns from outside: another volume's files go, here the file system grows.
-            subprocess.run(["truncate", "-s", "400M", str(made.image)], check=True)
-            subprocess.run(["losetup", "-c", made.device], check=True)
-            subprocess.run(["resize2fs", made.device], check=True, capture_output=True)
+            ballasts.pop().unlink()
             running.start()
             filler.reconnect()
             filler.check()
@@ -218,21 +228,23 @@ def full_disk(options, shards):
 
 
 def failing_disk(options, shards):
-    """EIO: what was acknowledged stays readable, produce is refused with KAFKA_STORAGE_ERROR, the process goes on; and a start on the
-    mended disk has everything."""
-    with mounts.disk(1500, memory_mib=170) as made:
-        running = broker.Corelane(shards=shards, folder=made.path / "broker")
-        running.folder.mkdir()
+    """EIO on every write: produce is refused with KAFKA_STORAGE_ERROR, the process goes on; a start on the mended disk has everything."""
+    with mounts.disk(1000) as made:
+        running = on_disk(made, shards)
         with running:
             filler = Filler(running)
-            codes = filler.until_refused(400 << 20)
-            expect_equal("codes of a failing disk", codes, {STORAGE_ERROR})
-            expect(running.alive(), "the broker ended")
-            expect(len(filler.stored) > 50, f"only {len(filler.stored)} records fit")
-            filler.check()
+            for number in range(200):
+                expect_equal("code", filler.produce(number % filler.partitions, (200, 5_000, 200_000)[number % 3]), 0)
+            made.fail_writes(True)
+            for partition in range(filler.partitions):
+                for size in (200, 300_000, 200):
+                    expect_equal("code on a failing disk", filler.produce(partition, size), STORAGE_ERROR)
+            expect(running.healthy(), "the broker ended or stalls")
             filler.cluster.close()
-            mounts.more_memory(made, 600)
             running.kill()
+            made.fail_writes(False)
+            made.unmount()
+            made.mount()
             running.start()
             filler.reconnect()
             filler.check()
@@ -240,7 +252,27 @@ def failing_disk(options, shards):
             filler.check()
 
 
-CHECKS = {"kills": kills, "planted": planted, "clean_stop": clean_stop, "slow_disk": slow_disk, "full_disk": full_disk, "failing_disk": failing_disk}
+def reshard(options, shards):
+    """The number of shards may change at every start, after a kill too: partitions move without a loss."""
+    with broker.Corelane(shards=5) as running:
+        filler = Filler(running, partitions=7)
+        for after, clean in [(shards, False), (4, True), (1, False), (5, False), (2, True)]:
+            for at in range(100):
+                expect_equal("code", filler.produce(at % filler.partitions, (100, 3_000, 200_000)[at % 3]), 0)
+            filler.cluster.close()
+            if clean:
+                expect_equal("exit code", running.stop(5), 0)
+            else:
+                running.kill()
+            running.shards = after
+            running.start()
+            filler.reconnect()
+            leaders = {filler.cluster.leaders[filler.topic, partition] for partition in range(filler.partitions)}
+            expect(leaders <= set(range(running.port, running.port + after)), f"{leaders} lead, with {after} shards from port {running.port}")
+            filler.check()
+
+
+CHECKS = {"kills": kills, "reshard": reshard, "planted": planted, "clean_stop": clean_stop, "slow_disk": slow_disk, "full_disk": full_disk, "failing_disk": failing_disk}
 
 
 def main():
