@@ -36,9 +36,12 @@ pub const RECV_CONN_BYTES_MAX: usize = 512 * 1024;
 /// Bytes that one turn may take from all sockets.
 pub const RECV_TURN_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Memory that a frame larger than the receive buffer reserves at first, bytes; it grows fourfold as bytes really arrive, since
-/// the size is only the client's claim. Holds a produce request of Kafka's default `max.request.size` in one piece.
+/// Memory that a frame larger than the receive buffer reserves on the strength of its first bytes, at most; from there on it grows fourfold
+/// as bytes really arrive, since the size is only the client's claim. Holds a produce request of Kafka's default `max.request.size` in one piece.
 pub const FRAME_RESERVE_BYTES: usize = 2 * 1024 * 1024;
+
+/// And at least, bytes.
+pub const FRAME_RESERVE_BYTES_MIN: usize = 4 * 1024;
 
 /// Longest piece of a file handed to one sendfile, bytes: the longest time on the core for one system call.
 pub const SEND_FILE_BYTES_MAX: usize = 256 * 1024;

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::model::limit::{FRAME_RESERVE_BYTES, REQUEST_BYTES_MAX};
+use crate::model::limit::{FRAME_RESERVE_BYTES, FRAME_RESERVE_BYTES_MIN, REQUEST_BYTES_MAX};
 
 /// Where a connection stands in its stream. Between frames it holds no memory of its own.
 #[derive(Debug)]
@@ -34,8 +34,7 @@ impl Assembly {
         let missing = *size - bytes.len();
         if bytes.len() == bytes.capacity() {
             // Grown only when all that was reserved before is really full.
-            let more = (bytes.len() * 3).max(FRAME_RESERVE_BYTES).min(missing);
-            bytes.reserve(more);
+            bytes.reserve(room_for(bytes.len(), *size) - bytes.len());
         }
         let whole = bytes.capacity() - bytes.len() >= missing;
         Some((bytes, missing, whole))
@@ -82,9 +81,11 @@ impl Assembly {
                         *self = Assembly::new();
                         frame(stream.split_to(size).freeze());
                     } else {
-                        let reserve = size.min(FRAME_RESERVE_BYTES).max(stream.len());
-                        let mut own =
-                            BytesMut::with_capacity(if stream.is_empty() { 0 } else { reserve });
+                        let room = match stream.len() {
+                            0 => 0,
+                            have => room_for(have, size),
+                        };
+                        let mut own = BytesMut::with_capacity(room);
                         own.extend_from_slice(stream);
                         stream.clear();
                         *self = Assembly::Body { size, bytes: own };
@@ -102,6 +103,13 @@ impl Assembly {
         }
         Ok(())
     }
+}
+
+/// How much memory a frame of `size` bytes has when `have` of them are here: the size is only a claim, so sixteen times what came, and
+/// fourfold for large ones. The first piece of a real client's large frame is large enough for all of it.
+fn room_for(have: usize, size: usize) -> usize {
+    let room = (16 * have).clamp(FRAME_RESERVE_BYTES_MIN, FRAME_RESERVE_BYTES);
+    room.max(4 * have).min(size)
 }
 
 #[cfg(test)]
