@@ -11,6 +11,7 @@ mod serve;
 mod sim;
 mod topics;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -62,7 +63,8 @@ pub fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(message) => {
-            eprintln!("corelane: {message}");
+            // On a full disk that holds the log too there is nobody to tell; the exit code still says it.
+            let _ = writeln!(std::io::stderr(), "corelane: {message}");
             ExitCode::FAILURE
         }
     }

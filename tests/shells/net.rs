@@ -352,8 +352,9 @@ fn file_server(rig: &mut Rig) -> impl FnMut(Event, &mut Actions) + use<> {
 fn file_spans_arrive_whole_between_memory_warm_and_cold() {
     let server = Server::start(file_server);
     let content = body(FILE_BYTES, 9);
+    // One connection: the server checks at its end that no send holds the file any more.
+    let mut stream = connect(server.address);
     for cold in [0u32, 1] {
-        let mut stream = connect(server.address);
         for (at, len) in [
             (0, FILE_BYTES),
             (1, 1),
