@@ -146,7 +146,7 @@ class Broker:
     def __enter__(self):
         return self if self.process else self.start()
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind=None, *_):
         if kind is not None:
             state = "runs" if self.alive() else f"ended with {self.process and self.process.returncode}"
             print(f"   {self.name} {state}; the end of its log:\n{self.tail(15)}", flush=True)
