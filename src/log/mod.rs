@@ -1,4 +1,44 @@
 //! One partition's log, and the journal that makes small appends cheap.
+//!
+//! Owns everything between a checked batch and a disk operation: segments and their indexes, the journal, leader epochs,
+//! what is known of producers, recovery, retention. Must not know requests, roles, clocks or files: it takes batches and
+//! completions, and gives [`DiskOp`]s.
+//!
+//! ```text
+//! append -> tail in memory -> one journal frame a turn for all logs (or one direct write per bulk log) -> written, flushed
+//!                          -> segment, off the acknowledge path ("destaging") -> journal file given back
+//! ```
+//!
+//! Invariants
+//! - `start <= flushed <= safe <= written <= appended`, and none goes back while a log is open (a cut opens it anew).
+//! - A byte enters the journal only against space that its segment already has; bytes get their way in order.
+//! - A flush counts for exactly the writes whose completion was seen before it was issued.
+//! - A journal file is overwritten only once a flushed frame says that nothing in it is needed.
+//! - Where the offset index of a segment exists beside a later segment, the segment is whole, flushed and of exact length.
+//! - Files of segments appear in order of their offsets and go in that order, or from the end on.
+//!
+//! # What a crash leaves
+//!
+//! | at | left | boot |
+//! |---|---|---|
+//! | a frame in flight | whole, torn or nothing, at the end of the journal | its checksum says which; nothing of it was acknowledged |
+//! | the first frame of a reused file in flight | older frames of that file, without the first | an older, flushed frame has said that they are not needed |
+//! | a direct write in flight | any of its sectors; journal parts behind it | the log ends where its batches stop to follow one another; parts behind a hole do not count |
+//! | a destaging write in flight | a prefix that is the same bytes old or new, torn behind it | the journal still holds all of it and writes it again |
+//! | between a roll and its end | two segments without index at the end | both are walked; the later one goes if the earlier does not reach it |
+//! | while a segment is closed | exact length, some side files, no index | it is walked and closed again; the index is written last |
+//! | between renames of retention | the oldest segments are gone, in order | a log that begins later |
+//! | between the removals of a cut | the newest segments are gone, in order | a log that is cut less than was asked |
+//! | a mark in flight | as without it | the log is as it was before it was given up, deleted or cut |
+//! | a killed process's writes still under way | bytes that land later | a change of size waits for them, before anything is read |
+//! | replay itself | segments with some parts, journals as they were | the same again: the generation is raised last |
+//! | opening a log | its end erased or not | the same again |
+//! | a clean stop, before its mark | some exact files | everything is looked at |
+//!
+//! A log that ends below an end that some frame says was flushed, and a missing frame that was flushed, are loss: reported,
+//! the log fenced ([`Fenced::Loss`]), nothing cut.
+//!
+//! What commits cost is measured by `benches/log_commit.rs`, journal against a write and a flush per log.
 
 pub mod block;
 pub mod config;
