@@ -20,12 +20,21 @@ pub struct Args {
     /// A bug to plant, which the simulator should find (needs a build with the feature planted-bugs)
     #[arg(long)]
     bug: Option<String>,
+    /// Print the names of the bugs that can be planted
+    #[arg(long)]
+    list_bugs: bool,
     /// Print every event
     #[arg(long)]
     trace: bool,
 }
 
 pub fn run(args: Args) -> Outcome {
+    if args.list_bugs {
+        for bug in BUGS {
+            println!("{bug:?}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let faults = Faults::parse(&args.faults)?;
     let bug = args.bug.as_deref().map(parse_bug).transpose()?;
     let mut failed = 0;

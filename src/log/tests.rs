@@ -713,3 +713,41 @@ fn patient(rig: &mut Rig, mut ask: impl FnMut(&mut Rig) -> TimePlan) -> TimePlan
     }
     panic!("reads help");
 }
+
+#[test]
+fn a_log_is_made_when_space_returns() {
+    let mut rig = Rig::new(19, small());
+    rig.disk.faults.space = 0;
+    rig.open(0, &Config::default());
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().state(), &LogState::Loading);
+    rig.disk.faults.space = u64::MAX;
+    rig.pass_ms(1000);
+    rig.settle();
+    assert_eq!(rig.store.log(tp(0)).unwrap().state(), &LogState::Ready);
+}
+
+#[test]
+fn an_append_that_does_not_fit_the_rest_of_the_journal_holds_nobody_up() {
+    let store = StoreConfig {
+        journal_file_bytes: 32 * 1024,
+        direct_threshold_bytes: 8 * 1024,
+        ..small()
+    };
+    let mut rig = Rig::ready(20, store, 4, &Config::default());
+    // One frame leaves two blocks of the file's seven that frames may take; the next part needs a little more.
+    for partition in [0, 1] {
+        rig.append(partition, &batch(1, 7_900, 1), true).unwrap();
+    }
+    rig.commit();
+    while rig.disk.pending_writes() > 0 {
+        rig.step();
+    }
+    rig.append(2, &batch(1, 7_990, 2), true).unwrap();
+    rig.append(3, &batch(1, 100, 3), true).unwrap();
+    rig.settle();
+    for partition in 0..4 {
+        let log = rig.store.log(tp(partition)).unwrap();
+        assert_eq!((partition, log.safe()), (partition, 1));
+    }
+}

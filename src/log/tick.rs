@@ -22,6 +22,8 @@ impl Store {
                 _ => {
                     log.full_until = None;
                     self.pump(index);
+                    // A log that is still being made has nothing but its chain.
+                    self.run_chain(index);
                     self.note_progress(index);
                 }
             }

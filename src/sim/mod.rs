@@ -23,7 +23,9 @@ use crate::log::planted::Bug;
 use crate::model::Rng;
 
 /// Kinds of faults, by name.
-pub const FAULTS: [&str; 7] = ["power", "kill", "slow", "eio", "enospc", "cut", "reshard"];
+pub const FAULTS: [&str; 8] = [
+    "power", "kill", "stop", "slow", "eio", "enospc", "cut", "reshard",
+];
 
 /// Which kinds of faults may come.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,8 +70,15 @@ impl Faults {
         self.names.contains(&name)
     }
 
+    /// A fault of the process or its disk; crashes come more often than others.
     fn draw(&self, rng: &mut Rng) -> Option<&'static str> {
-        (!self.names.is_empty()).then(|| plan::pick(rng, &self.names))
+        let kinds: Vec<&'static str> = [
+            "power", "power", "kill", "kill", "stop", "slow", "eio", "enospc",
+        ]
+        .into_iter()
+        .filter(|kind| self.has(kind))
+        .collect();
+        (!kinds.is_empty()).then(|| plan::pick(rng, &kinds))
     }
 }
 

@@ -174,6 +174,13 @@ impl Net {
         }
     }
 
+    /// The process ends: it owes no connection anything any more.
+    pub fn excuse(&mut self) {
+        for conn in self.conns.values_mut() {
+            conn.crashed = true;
+        }
+    }
+
     pub fn was_crashed(&self, id: ConnId) -> bool {
         self.conns.get(&id).is_none_or(|conn| conn.crashed)
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::batch::Batch;
 use crate::log::faulty::Loss;
-use crate::log::{Log, LogState};
+use crate::log::{Fenced, Log, LogState};
 use crate::model::{TopicId, TopicPartition};
 
 /// Base timestamp of batch 0.
@@ -59,6 +59,10 @@ struct Part {
     leader_epoch: i32,
     /// The worst crash since the log was open last.
     loss: Option<Loss>,
+    /// The process was stopping when it ended: what came with the stop was appended and not seen here.
+    stopped: bool,
+    /// An error fenced it once: what its journal held beyond its segments may be gone, and is said to be.
+    hurt: bool,
     /// The highest high watermark that any client saw in this life.
     high_watermark: i64,
     /// Everything below was read in order by a reader that began after the storm.
@@ -84,6 +88,7 @@ pub(super) struct Oracle {
     /// For the reader of a trace.
     pub notes: Vec<String>,
     failure: Option<String>,
+    over: bool,
 }
 
 impl Oracle {
@@ -322,6 +327,18 @@ impl Oracle {
 
     // -- what the world does
 
+    /// A replica is out of use for good, by an injected error: the run has nothing more to say.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// The process was stopping when it ended.
+    pub fn stopped(&mut self) {
+        for part in self.parts.values_mut() {
+            part.stopped = true;
+        }
+    }
+
     pub fn crashed(&mut self, loss: Loss) {
         self.life += 1;
         self.power_losses += u32::from(loss != Loss::Killed);
@@ -336,8 +353,8 @@ impl Oracle {
         }
     }
 
-    /// Looks at a log after a turn of its shard.
-    pub fn look(&mut self, log: &Log, leader_epoch: i32) {
+    /// Looks at a log after a turn of its shard. Gives the end of one that has just opened.
+    pub fn look(&mut self, log: &Log, leader_epoch: i32) -> Option<i64> {
         let tp = log.tp();
         let part = self.parts.entry(tp).or_default();
         part.leader_epoch = leader_epoch;
@@ -345,25 +362,34 @@ impl Oracle {
         if let LogState::Fenced(why) = log.state()
             && !self.fences_allowed
         {
-            return self.fail(format!("{} is fenced without an error: {why:?}", name(tp)));
+            if part.hurt && matches!(why, Fenced::Loss { .. }) {
+                self.over = true;
+                return None;
+            }
+            self.fail(format!("{} is fenced without an error: {why:?}", name(tp)));
         }
+        let part = self.parts.entry(tp).or_default();
+        part.hurt |= matches!(log.state(), LogState::Fenced(_));
         if !log.is_ready() {
-            return;
+            return None;
         }
-        if part.opened.is_none() {
+        let fresh = self.parts.get(&tp).is_some_and(|p| p.opened.is_none());
+        if fresh {
             self.open(log);
         }
         let part = self.parts.entry(tp).or_default();
         part.appended = log.appended();
         if log.safe() < part.safe {
             let before = part.safe;
-            return self.fail(format!(
+            self.fail(format!(
                 "{}: the safe end went from {before} back to {}",
                 name(tp),
                 log.safe()
             ));
         }
+        let part = self.parts.entry(tp).or_default();
         part.safe = log.safe();
+        part.opened.filter(|_| fresh)
     }
 
     /// A log is open: it must hold what was promised before.
@@ -376,7 +402,11 @@ impl Oracle {
             _ => log.appended(),
         };
         let before = part.appended;
-        let loss = part.loss.take();
+        // What a fenced replica held in the journal and nobody flushed may be gone, as after a loss of power.
+        let loss = match part.loss.take() {
+            Some(Loss::Killed) if std::mem::take(&mut part.hurt) => Some(Loss::Some),
+            loss => loss,
+        };
         part.opened = Some(end);
         part.ends.push((self.life, end));
         self.notes.push(format!(
@@ -398,7 +428,7 @@ impl Oracle {
                 name(tp)
             ));
         }
-        if end > before {
+        if end > before && !std::mem::take(&mut part.stopped) {
             return self.fail(format!(
                 "{}: the log ends at {end} after {loss:?} and had only reached {before}",
                 name(tp)

@@ -59,7 +59,11 @@ pub(super) enum Fault {
         loss: Loss,
         acks: u64,
         shards: usize,
+        /// Every disk operation takes so much longer until then.
+        slow: u64,
     },
+    /// The process is asked to stop, and starts again.
+    Stop { down_ms: u64, shards: usize },
     /// Every operation takes so much longer for a while.
     Slow { factor: u64, for_ms: u64 },
     /// Operations on paths with this in them fail, until the process starts again.
@@ -121,7 +125,7 @@ impl Plan {
 
     fn draw_faults(&mut self, rng: &mut Rng, faults: &Faults, storm_ms: u64) {
         let mut shards = self.shards;
-        for _ in 0..rng.range(2, 7) {
+        for _ in 0..rng.range(3, 9) {
             let at = Instant(rng.range(20_000, storm_ms * 1000));
             let Some(kind) = faults.draw(rng) else { return };
             if faults.has("reshard") && rng.one_in(3) {
@@ -139,6 +143,7 @@ impl Plan {
                             loss,
                             acks: rng.range(1, 40),
                             shards,
+                            slow: pick(rng, &[1, 1, 20]),
                         },
                         false => Fault::Crash {
                             loss,
@@ -147,6 +152,10 @@ impl Plan {
                         },
                     }
                 }
+                "stop" => Fault::Stop {
+                    down_ms: rng.below(30),
+                    shards,
+                },
                 "slow" => Fault::Slow {
                     factor: rng.range(5, 50),
                     for_ms: rng.range(10, 200),
@@ -182,7 +191,7 @@ fn store(rng: &mut Rng) -> StoreConfig {
         allocate_bytes_min: pick(rng, &[4_096, 16_384, 65_536]),
         allocate_bytes_max: 262_144,
         allocate_retry_ms: 50,
-        flush_interval_ms: pick(rng, &[50, 1_000]),
+        flush_interval_ms: pick(rng, &[5, 20, 1_000]),
         ..StoreConfig::default()
     }
 }

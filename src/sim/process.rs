@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use super::clients::PROCESS;
 use super::oracle::name;
+use super::plan::pick;
 use super::queue::What;
 use super::world::World;
+use crate::batch::Batch;
 use crate::log::faulty::Loss;
-use crate::log::{self, DiskOp, DiskResult, Ids, Opened, Replay, Store};
+use crate::log::{self, DiskOp, DiskResult, Finish, Ids, Opened, Replay, Store};
 use crate::meta::{Command, Endpoint, Image, ShardEndpoints, StaticConfig};
 use crate::model::limit::REQUEST_BYTES_MAX;
-use crate::model::{Instant, Now, Rng, ShardIndex, Uuid};
+use crate::model::{Instant, Now, Rng, ShardIndex, TopicPartition, Uuid};
 use crate::quorum::{self, Booted, Quorum};
 use crate::shard::{Actions, Chunk, Event, Listener, PeerMsg, Shard, ShardConfig};
 
@@ -27,6 +29,8 @@ pub(super) struct Running {
     /// The last turn keeps the core until then.
     busy_until: Instant,
     idle_turns: u32,
+    /// It has stopped in an orderly way.
+    stopped: bool,
 }
 
 /// What is on its way from one shard to another.
@@ -40,6 +44,7 @@ pub(super) struct Channel {
 pub(super) struct Process {
     pub shards: Vec<Running>,
     mesh: BTreeMap<(usize, usize), Channel>,
+    opened: Opened,
 }
 
 fn wall(now: Instant) -> i64 {
@@ -59,6 +64,7 @@ impl World {
         let again = match self.recover(shards) {
             Ok((opened, booted)) => {
                 self.check_topics(&booted.image);
+                self.draw_crash_soon();
                 return self.start_shards(shards, &booted.image, Some(booted.quorum), &opened);
             }
             Err(Halt::Crash(loss)) => {
@@ -142,6 +148,7 @@ impl World {
         let incarnation = self.rng.uuid();
         let cluster_id = self.cluster_id;
         self.process.mesh.clear();
+        self.process.opened = opened.clone();
         for index in 0..shards {
             let config = self.shard_config(index, shards, incarnation, cluster_id);
             let store = Store::new(
@@ -160,6 +167,7 @@ impl World {
                 turn_at: None,
                 busy_until: self.now,
                 idle_turns: 0,
+                stopped: false,
             };
             self.process.shards.push(running);
             self.wake(index, self.now);
@@ -207,15 +215,66 @@ impl World {
         }
     }
 
+    /// Once every shard has stopped, the clean stop is noted and the process ends.
+    fn shard_stopped(&mut self) {
+        if !self.process.shards.iter().all(|running| running.stopped) {
+            return;
+        }
+        let Some((down_ms, shards)) = self.stopping else {
+            return self
+                .oracle
+                .fail("the process stopped and nobody asked".into());
+        };
+        let stores = self.process.shards.iter().map(|r| r.shard.store());
+        let stopped: Vec<_> = stores.filter_map(|s| s.stopped().cloned()).collect();
+        self.crash_in_boot = self.draw_crash_in_boot();
+        let mut finish = Finish::new(self.process.opened.clone(), stopped, -1);
+        let mut last = None;
+        let ended = loop {
+            match finish.next(last) {
+                log::Step::Op(op) => match self.boot_op(&op) {
+                    Ok(result) => last = Some(result),
+                    Err(halt) => break Err(halt),
+                },
+                log::Step::Done(clean) => break Ok(clean),
+                log::Step::Failed(why) => break Err(Halt::Failed(why)),
+            }
+        };
+        self.trace
+            .event(self.now, "stopped", &[u64::from(matches!(ended, Ok(true)))]);
+        let sound = !self.oracle.refusals_allowed && self.stop_should_be_clean;
+        let mut loss = Loss::Killed;
+        match ended {
+            Ok(false) if sound => self.oracle.fail("a stop was not clean".into()),
+            Err(Halt::Failed(why)) if sound => {
+                self.oracle.fail(format!("a clean stop failed: {why}"));
+            }
+            // Everything is flushed: losing power now takes nothing that a kill would not.
+            Ok(true) if !self.crashes.is_empty() => loss = pick(&mut self.rng, &self.crashes),
+            Ok(_) | Err(_) => {}
+        }
+        self.end(loss, Loss::Killed);
+        self.next_shards = shards;
+        self.queue.push(self.now.after_ms(down_ms), What::Boot);
+    }
+
     /// The process is gone; of its disk remains what `loss` says.
     pub(super) fn crash(&mut self, loss: Loss) {
         self.trace.event(self.now, "crash", &[loss as u64]);
+        self.end(loss, loss);
+    }
+
+    /// `loss` is what becomes of the disk, `allowed` what may be missing then.
+    fn end(&mut self, loss: Loss, allowed: Loss) {
+        if self.stopping.take().is_some() {
+            self.oracle.stopped();
+        }
         self.net.crash(self.now, &mut self.queue);
         self.process = Process::default();
         self.disk.crash(loss);
         self.disk_at = None;
         self.disk.faults.broken = None;
-        self.oracle.crashed(loss);
+        self.oracle.crashed(allowed);
         self.oracle.fences_allowed = false;
         self.oracle.refusals_allowed = self.disk.faults.space != u64::MAX;
     }
@@ -248,7 +307,7 @@ impl World {
         let Some(running) = self.process.shards.get_mut(index) else {
             return;
         };
-        if running.turn_at != Some(self.now) {
+        if running.turn_at != Some(self.now) || running.stopped {
             return;
         }
         running.turn_at = None;
@@ -283,13 +342,23 @@ impl World {
     /// The oracle's look at the logs of a shard.
     fn look(&mut self, index: usize) {
         let shard = &self.process.shards[index].shard;
+        let mut opened = Vec::new();
         for log in shard.store().logs() {
             let epoch = shard
                 .image()
                 .partition(log.tp())
                 .map_or(-1, |partition| partition.leader_epoch);
-            self.oracle.look(log, epoch);
+            if let Some(end) = self.oracle.look(log, epoch)
+                && let Some(topic) = shard.image().topic(log.tp().topic)
+            {
+                let dir = format!("{}-{}/", topic.name, log.tp().partition);
+                opened.push((log.tp(), dir, end));
+            }
         }
+        for (tp, dir, end) in opened {
+            self.check_segment(tp, &dir, end);
+        }
+        let shard = &self.process.shards[index].shard;
         for note in self.oracle.notes.drain(..) {
             self.trace.say(self.now, || note);
         }
@@ -298,6 +367,39 @@ impl World {
         {
             self.oracle
                 .fail(format!("shard {index} gave its disk up: {why}"));
+        }
+    }
+
+    /// A log that opens holds everything in its segments, and nothing whole lies behind its end: it could be taken for
+    /// a part of the log later.
+    fn check_segment(&mut self, tp: TopicPartition, dir: &str, end: i64) {
+        let paths = self.disk.paths();
+        let last = paths
+            .iter()
+            .rfind(|path| path.starts_with(dir) && path.ends_with(".log"));
+        let Some(bytes) = last.and_then(|path| self.disk.file(path)) else {
+            return self
+                .oracle
+                .fail(format!("{} is open and has no segment", name(tp)));
+        };
+        let (mut at, mut next) = (0, None);
+        while let Ok((batch, len)) = Batch::parse(&bytes[at..])
+            && batch.base_offset() < end
+        {
+            next = Some(batch.last_offset() + 1);
+            at += len;
+        }
+        if next.is_some_and(|next| next != end) {
+            self.oracle.fail(format!(
+                "{} is open up to {end}, its segment holds records up to {next:?}",
+                name(tp)
+            ));
+        }
+        if let Some(stale) = bytes[at..].iter().position(|byte| *byte != 0) {
+            self.oracle.fail(format!(
+                "{}: something lies {stale} bytes behind the end of a log that just opened",
+                name(tp)
+            ));
         }
     }
 
@@ -322,6 +424,10 @@ impl World {
         }
         let running = &mut self.process.shards[index];
         running.busy_until = done;
+        running.stopped = actions.stopped;
+        if actions.stopped {
+            return self.shard_stopped();
+        }
         let more = actions.again || !running.events.is_empty();
         if more {
             self.wake(index, done);
@@ -409,6 +515,19 @@ impl World {
             Chunk::Bytes(bytes) => bytes.to_vec(),
             Chunk::Span(span) => self.disk.bytes_of(shard as u16, span),
         }
+    }
+
+    /// Whether every log is open: only then a stop can leave all of them as Kafka's.
+    pub(super) fn all_open(&self) -> bool {
+        let stores = self.process.shards.iter().map(|r| r.shard.store());
+        let open: usize = stores
+            .map(|store| store.logs().filter(|log| log.is_ready()).count())
+            .sum();
+        let partitions = |running: &Running| -> usize {
+            let topics = running.shard.image().topics();
+            topics.map(|topic| topic.partitions.len()).sum()
+        };
+        self.process.shards.iter().all(|r| partitions(r) == open)
     }
 
     /// Whether some replica is out of use: only a start of the process mends that.

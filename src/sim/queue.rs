@@ -30,6 +30,8 @@ pub(super) enum What {
     Boot,
     /// The next fault of the plan.
     Fault,
+    /// The process crashes again, in the same life.
+    CrashAgain { life: u64 },
     /// The disk is as it was before the fault.
     FaultEnds,
     /// No more faults from here on.

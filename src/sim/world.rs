@@ -57,9 +57,12 @@ pub(super) struct World {
     acks: u64,
     /// The start under way crashes after so many operations.
     pub(super) crash_in_boot: Option<(u64, Loss)>,
-    crashes: Vec<Loss>,
+    pub(super) crashes: Vec<Loss>,
+    /// A stop is under way: how long the process stays down then, and its shards after that.
+    pub(super) stopping: Option<(u64, usize)>,
+    pub(super) stop_should_be_clean: bool,
     /// Shards of the next start.
-    next_shards: usize,
+    pub(super) next_shards: usize,
     /// The end of a slow or full disk.
     fault_ends: Option<Instant>,
     lives: u64,
@@ -114,6 +117,8 @@ impl World {
             next_fault: 0,
             crash_at_acks: None,
             crash_in_boot: None,
+            stopping: None,
+            stop_should_be_clean: false,
             crashes: crashes(&options.faults),
             acks: 0,
             next_shards: plan.shards,
@@ -138,6 +143,9 @@ impl World {
     pub fn run(&mut self) {
         let end = self.plan.storm.after_ms(CALM_MS);
         while self.phase != Phase::Over && self.oracle.failure().is_none() {
+            if self.oracle.is_over() {
+                return;
+            }
             let Some((at, what)) = self.queue.pop() else {
                 return self.hang("nothing is left to happen");
             };
@@ -215,6 +223,7 @@ impl World {
                 }
             }
             What::Fault => self.fault(),
+            What::CrashAgain { life } => self.crash_again(life),
             What::FaultEnds => self.fault_ends(),
             What::Calm => self.calm(),
         }
@@ -239,12 +248,18 @@ impl World {
                 down_ms,
                 shards,
             } => self.crash_and_restart(loss, down_ms, shards),
-            Fault::CrashOnAck { loss, acks, shards } => {
+            Fault::CrashOnAck {
+                loss,
+                acks,
+                shards,
+                slow,
+            } => {
                 self.crash_at_acks = Some((self.acks + acks, loss, shards));
+                self.slow_disk(slow);
             }
+            Fault::Stop { down_ms, shards } => self.stop(down_ms, shards),
             Fault::Slow { factor, for_ms } => {
-                let (from, to) = self.plan.disk_latency_us;
-                self.disk.faults.latency_us = (from * factor, to * factor);
+                self.slow_disk(factor);
                 self.fault_lasts(for_ms);
             }
             Fault::Broken { what } => {
@@ -258,6 +273,27 @@ impl World {
                 self.fault_lasts(for_ms);
             }
         }
+    }
+
+    /// Once in a while a process that just started crashes again soon.
+    pub(super) fn draw_crash_soon(&mut self) {
+        if self.lives > 1 && self.phase == Phase::Storm && self.rng.one_in(3) {
+            let life = self.oracle.life;
+            let at = self.now.after_us(self.rng.range(500, 20_000));
+            self.queue.push(at, What::CrashAgain { life });
+        }
+    }
+
+    fn crash_again(&mut self, life: u64) {
+        if self.phase == Phase::Storm && self.oracle.life == life && !self.crashes.is_empty() {
+            let loss = pick(&mut self.rng, &self.crashes);
+            self.crash_and_restart(loss, 1, self.next_shards);
+        }
+    }
+
+    fn slow_disk(&mut self, factor: u64) {
+        let (from, to) = self.plan.disk_latency_us;
+        self.disk.faults.latency_us = (from * factor, to * factor);
     }
 
     /// Once in a while a start does not get to its end.
@@ -287,8 +323,22 @@ impl World {
         self.disk.faults.space = u64::MAX;
     }
 
-    fn crash_and_restart(&mut self, loss: Loss, down_ms: u64, shards: usize) {
+    fn stop(&mut self, down_ms: u64, shards: usize) {
+        if self.stopping.is_some() || self.process.shards.is_empty() {
+            return;
+        }
+        self.stopping = Some((down_ms, shards));
+        self.stop_should_be_clean = self.all_open() && self.clients[0].is_done();
+        self.net.excuse();
+        for index in 0..self.process.shards.len() {
+            self.give(index, Event::Stop);
+        }
+    }
+
+    pub(super) fn crash_and_restart(&mut self, loss: Loss, down_ms: u64, shards: usize) {
         self.crash_at_acks = None;
+        self.slow_disk(1);
+        self.disk.faults.broken = None;
         if !self.process.shards.is_empty() {
             self.crash(loss);
         }
@@ -379,7 +429,10 @@ impl World {
             oracle: &mut self.oracle,
             trace: &mut self.trace,
             codecs: &mut self.codecs,
-            shards: self.process.shards.len(),
+            shards: match self.stopping {
+                Some(_) => 0,
+                None => self.process.shards.len(),
+            },
             calm: self.phase != Phase::Storm,
             wake_at: &mut wake_at,
             acks: &mut self.acks,

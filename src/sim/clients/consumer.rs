@@ -3,7 +3,7 @@
 use super::links::{Answer, Links};
 use super::view::View;
 use super::{ByPart, Ctx, Input};
-use crate::model::ErrorCode;
+use crate::model::{ErrorCode, Instant};
 use crate::sim::oracle::name;
 use crate::sim::plan::{ConsumerPlan, TopicPlan};
 use crate::wire::ApiKey;
@@ -58,6 +58,8 @@ pub(crate) struct Consumer {
     /// Reads everything once, in the calm, and is done.
     judge: bool,
     stopped: bool,
+    /// After an error, not before then.
+    retry_at: Instant,
 }
 
 impl Consumer {
@@ -70,6 +72,7 @@ impl Consumer {
             sessions: Default::default(),
             judge,
             stopped: false,
+            retry_at: Instant(0),
             plan,
         }
     }
@@ -118,7 +121,7 @@ impl Consumer {
             self.lost(lost);
         }
         self.view.refresh(ctx, &mut self.links, Tag::Metadata);
-        if !self.stopped {
+        if !self.stopped && self.retry_at <= ctx.now {
             self.fetch_all(ctx);
         }
         let (from, to) = self.plan.pause_us;
@@ -317,9 +320,13 @@ impl Consumer {
             | ErrorCode::UnknownTopicOrPartition
             | ErrorCode::UnknownTopicId => {
                 self.view.stale = true;
+                self.retry_at = ctx.now.after_us(ctx.rng.range(500, 10_000));
                 return;
             }
-            ErrorCode::KafkaStorageError if ctx.oracle.refusals_allowed => return,
+            ErrorCode::KafkaStorageError if ctx.oracle.refusals_allowed => {
+                self.retry_at = ctx.now.after_us(ctx.rng.range(500, 10_000));
+                return;
+            }
             error => {
                 return ctx.fail(format!(
                     "Fetch of {} at {}: {}",

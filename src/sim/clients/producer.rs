@@ -9,7 +9,7 @@ use super::links::{Answer, Links};
 use super::view::View;
 use super::{ByPart, Ctx, Input};
 use crate::batch::Builder;
-use crate::model::ErrorCode;
+use crate::model::{ErrorCode, Instant};
 use crate::sim::oracle::{BatchId, EPOCH_MS, Promise};
 use crate::sim::plan::{ProducerPlan, TopicPlan, pick};
 use crate::wire::msg::init_producer_id_request::InitProducerIdRequest;
@@ -48,9 +48,12 @@ struct Part {
     /// that knows nothing of a producer takes any first sequence; and so does one that was refused, because those behind
     /// it might be taken (the refused attempt was not the first) and move it out of what the broker remembers.
     going: bool,
-    /// Batches that the broker acknowledged, and crashes with loss of power at the last one.
+    /// Not before then.
+    retry_at: Instant,
+    /// Batches that the broker acknowledged.
     decided: u64,
-    losses: u32,
+    /// Losses of power before the first batch.
+    losses: Option<u32>,
 }
 
 enum Id {
@@ -103,13 +106,13 @@ impl Producer {
             }
             Input::Gone(conn) => {
                 let lost = self.links.gone(ctx, conn);
-                self.lost(lost);
+                self.lost(lost, ctx);
             }
         }
         self.go_on(ctx);
     }
 
-    fn lost(&mut self, tags: Vec<Tag>) {
+    fn lost(&mut self, tags: Vec<Tag>, ctx: &mut Ctx<'_>) {
         for tag in tags {
             match tag {
                 Tag::Metadata => self.view.lost(),
@@ -117,7 +120,7 @@ impl Producer {
                 Tag::Produce(items) => {
                     self.view.stale = true;
                     for (at, batch) in items {
-                        self.settle(at, batch);
+                        self.settle(at, batch, ctx);
                     }
                 }
             }
@@ -127,7 +130,7 @@ impl Producer {
     fn go_on(&mut self, ctx: &mut Ctx<'_>) {
         if self.plan.cut_one_in > 0 && !ctx.calm && ctx.rng.one_in(self.plan.cut_one_in) {
             let lost = self.links.cut(ctx);
-            self.lost(lost);
+            self.lost(lost, ctx);
         }
         self.view.refresh(ctx, &mut self.links, Tag::Metadata);
         self.ask_id(ctx);
@@ -177,6 +180,7 @@ impl Producer {
         let at = (topic, ctx.rng.below(known.leaders.len() as u64) as i32);
         let mut builder = Builder::new().codec(self.plan.codec);
         let part = self.parts.entry(at).or_default();
+        part.losses.get_or_insert(ctx.oracle.power_losses);
         if part.undecided.len() >= UNDECIDED_MAX || part.settling {
             return;
         }
@@ -224,7 +228,7 @@ impl Producer {
         for (at, part) in &mut self.parts {
             let flying = part.undecided.iter().any(|u| u.in_flight);
             if part.settling {
-                if flying {
+                if flying || part.retry_at > ctx.now {
                     continue;
                 }
                 part.settling = false;
@@ -395,21 +399,21 @@ impl Producer {
                     ctx.oracle.acked(tp, batch, said.base_offset);
                 }
                 *ctx.acks += 1;
-                let losses = ctx.oracle.power_losses;
                 let part = self.parts.entry(at).or_default();
                 part.undecided.retain(|u| u.batch != batch);
                 part.decided += 1;
                 part.going = true;
-                part.losses = losses;
             }
             ErrorCode::NotLeaderOrFollower
             | ErrorCode::UnknownTopicOrPartition
             | ErrorCode::UnknownTopicId => {
                 self.view.stale = true;
-                self.settle(at, batch);
+                self.settle(at, batch, ctx);
             }
-            ErrorCode::RequestTimedOut => self.settle(at, batch),
-            ErrorCode::KafkaStorageError if ctx.oracle.refusals_allowed => self.settle(at, batch),
+            ErrorCode::RequestTimedOut => self.settle(at, batch, ctx),
+            ErrorCode::KafkaStorageError if ctx.oracle.refusals_allowed => {
+                self.settle(at, batch, ctx)
+            }
             ErrorCode::OutOfOrderSequenceNumber if self.plan.idempotent => {
                 self.out_of_order(at, batch, ctx);
             }
@@ -418,8 +422,11 @@ impl Producer {
     }
 
     /// The batch is sent again once nothing of its partition is in flight.
-    fn settle(&mut self, at: (usize, i32), batch: BatchId) {
+    fn settle(&mut self, at: (usize, i32), batch: BatchId, ctx: &mut Ctx<'_>) {
+        let pause = ctx.rng.range(500, 20_000);
+        ctx.wake_in(pause);
         let part = self.parts.entry(at).or_default();
+        part.retry_at = ctx.now.after_us(pause);
         (part.settling, part.going) = (true, false);
         if let Some(u) = part.undecided.iter_mut().find(|u| u.batch == batch) {
             u.in_flight = false;
@@ -432,9 +439,9 @@ impl Producer {
         let part = self.parts.entry(at).or_default();
         let first = part.undecided.front().is_some_and(|u| u.batch == batch);
         if !first || part.settling {
-            return self.settle(at, batch);
+            return self.settle(at, batch, ctx);
         }
-        let lost = self.write_caching[at.0] && ctx.oracle.power_losses > part.losses;
+        let lost = self.write_caching[at.0] && Some(ctx.oracle.power_losses) > part.losses;
         if !lost {
             let decided = part.decided;
             return ctx.fail(format!(
