@@ -157,6 +157,8 @@ struct Driver {
     registration: (i32, Uuid),
     serving: bool,
     stopped_at: Option<Instant>,
+    #[cfg(feature = "planted-bugs")]
+    hold: super::plant::Hold,
 }
 
 impl Driver {
@@ -201,6 +203,8 @@ impl Driver {
             registration,
             serving: false,
             stopped_at: None,
+            #[cfg(feature = "planted-bugs")]
+            hold: super::plant::Hold::from_environment(),
         })
     }
 
@@ -215,7 +219,13 @@ impl Driver {
         }
         self.carry_out();
         self.ring.push(&mut self.net.sqes).map_err(of_ring)?;
-        self.ring.push(&mut self.disk.sqes).map_err(of_ring)?;
+        #[cfg(feature = "planted-bugs")]
+        let held = self.hold.holds(self.now.mono, self.disk.sqes.is_empty());
+        #[cfg(not(feature = "planted-bugs"))]
+        let held = false;
+        if !held {
+            self.ring.push(&mut self.disk.sqes).map_err(of_ring)?;
+        }
         self.turns.step();
         self.tell();
         match self.shard.failed() {
@@ -338,6 +348,7 @@ impl Driver {
             || self.more_messages
             || self.net.has_work()
             || self.ring.has_completions()
+            || !self.disk.sqes.is_empty()
     }
 
     /// When a turn is due although nothing happens.
