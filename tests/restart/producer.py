@@ -3,9 +3,10 @@
 
 It prints a line per event, at once: `a PARTITION OFFSET COUNT MARK TIME` for what was acknowledged (MARK: the CRC of a raw batch, the
 number of a message), `up` when it has a connection (again), `e TEXT` for what must not happen. It stops at the end of its standard input.
+The rates are bounded, so that comparing keeps up with them however many kills there are.
 
-    idempotent   confluent-kafka with its idempotent settings: acks=all, numbered messages that must be stored once and in order
-    small        raw bytes, acks=1, single records, 16 in flight
+    idempotent   confluent-kafka with its idempotent settings: acks=all, numbered messages that must be stored once and in order, 5,000/s
+    small        raw bytes, acks=1, single records, 16 in flight, 3,000/s
     bulk         raw bytes, acks=1, batches of 128 KiB, 4 in flight, at most 25 MB/s
 """
 
@@ -116,10 +117,10 @@ def idempotent(bootstrap, topic, partitions):
             number = message.value().split()[0].decode()
             say("a", message.partition(), message.offset(), 1, number, time.monotonic())
 
-    number = 0
+    number, started = 0, time.monotonic()
     say("up")
     while not stopped():
-        if len(producer) < 200:
+        if len(producer) < 200 and number < 5_000 * (time.monotonic() - started) + 100:
             value = b"%d idempotent %s" % (number, b"x" * (number % 300))
             producer.produce(topic, value, partition=number % partitions, on_delivery=delivered)
             number += 1
@@ -135,7 +136,7 @@ def main():
     if kind == "idempotent":
         idempotent(bootstrap, topic, int(partitions))
     elif kind == "small":
-        raw(bootstrap, topic, int(partitions), seed, small, 16, 1 << 40)
+        raw(bootstrap, topic, int(partitions), seed, small, 16, 600e3)
     else:
         raw(bootstrap, topic, int(partitions), seed, bulk, 4, 25e6)
 
