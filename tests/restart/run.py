@@ -273,7 +273,14 @@ def reshard(options, shards):
             filler.check()
 
 
-CHECKS = {"kills": kills, "reshard": reshard, "planted": planted, "clean_stop": clean_stop, "slow_disk": slow_disk, "full_disk": full_disk, "failing_disk": failing_disk}
+def boots(options, shards):
+    """Every start serves on every port, with more shards than cores too."""
+    for _ in range(40):
+        with broker.Corelane(shards=shards + 2) as running:
+            expect(running.healthy(), "a port does not answer")
+
+
+CHECKS = {"boots": boots, "kills": kills, "reshard": reshard, "planted": planted, "clean_stop": clean_stop, "slow_disk": slow_disk, "full_disk": full_disk, "failing_disk": failing_disk}
 
 
 def main():
