@@ -28,7 +28,7 @@ use crate::disk::{self, Disk};
 use crate::log::{Opened, Stopped, Store, StoreConfig};
 use crate::meta::Image;
 use crate::model::limit::{STOP_SEND_MS, TURN_EVENTS_MAX};
-use crate::model::{Instant, Now, Uuid};
+use crate::model::{Instant, Now};
 use crate::net::Net;
 use crate::shard::{Actions, Event, Shard, ShardConfig};
 
@@ -154,8 +154,6 @@ struct Driver {
     actions: Actions,
     /// The inbox may have more.
     more_messages: bool,
-    /// Process and incarnation, that the image has once the shard serves.
-    registration: (i32, Uuid),
     serving: bool,
     stopped_at: Option<Instant>,
     #[cfg(feature = "planted-bugs")]
@@ -180,7 +178,6 @@ impl Driver {
             }
         };
         let index = seed.config.shard;
-        let registration = (seed.config.process, seed.config.incarnation);
         let store = Store::new(index, seed.store, seed.opened, STORE_IDS);
         let shard = Shard::new(seed.config, image, store, quorum);
         Ok(Driver {
@@ -201,7 +198,6 @@ impl Driver {
                 ..Actions::default()
             },
             more_messages: false,
-            registration,
             serving: false,
             stopped_at: None,
             #[cfg(feature = "planted-bugs")]
@@ -317,15 +313,9 @@ impl Driver {
         self.net.flush(&mut self.events);
     }
 
-    fn is_registered(&self) -> bool {
-        let (process, incarnation) = self.registration;
-        let registered = self.shard.image().process(process);
-        registered.is_some_and(|process| process.incarnation == incarnation)
-    }
-
     /// Tells the process what it waits for.
     fn tell(&mut self) {
-        if !self.serving && self.is_registered() {
+        if !self.serving && self.shard.is_ready() {
             self.serving = true;
             let _ = self.news.send(News::Serving);
         }

@@ -48,6 +48,8 @@ pub struct Follower {
     registering: bool,
     /// The served offset last reported.
     reported: Option<u64>,
+    /// The metadata offset behind the registration of this start, once it is applied: what was opened for it is to be served first.
+    registered: Option<u64>,
     /// Topics whose auto creation is under way.
     pub auto_creating: Vec<String>,
 }
@@ -104,11 +106,29 @@ impl Controller {
 }
 
 impl Shard {
-    /// Whether clients are served: the image knows this start of the process.
-    pub(super) fn is_serving(&self) -> bool {
-        self.image
-            .process(self.config.process)
-            .is_some_and(|p| p.incarnation == self.config.incarnation)
+    /// Whether the image knows this start of the process.
+    fn is_registered(&self) -> bool {
+        self.broker_epoch().is_some()
+    }
+
+    /// Whether requests are taken: the process is registered, and every partition that this gave to the shard is open, or fenced.
+    /// Until then they wait, so that nobody who asks at a start is told that partitions have no leader.
+    pub fn is_ready(&self) -> bool {
+        let opening = self.opening.first().map(|(offset, _)| *offset);
+        let registered = self.follower.registered;
+        registered.is_some_and(|offset| opening.is_none_or(|opening| opening >= offset))
+    }
+
+    /// Kafka's broker epoch of this start, once the process is registered.
+    pub fn broker_epoch(&self) -> Option<i64> {
+        let process = self.image.process(self.config.process)?;
+        (process.incarnation == self.config.incarnation).then_some(process.epoch)
+    }
+
+    fn note_registration(&mut self) {
+        if self.follower.registered.is_none() && self.is_registered() {
+            self.follower.registered = Some(self.image.applied());
+        }
     }
 
     /// The first turns of the controller's shard propose the registration of the process.
@@ -196,6 +216,7 @@ impl Shard {
                 self.topic_removed(id, actions);
             }
         }
+        self.note_registration();
         self.report_served(actions);
     }
 
@@ -207,14 +228,16 @@ impl Shard {
         }
         self.image =
             crate::meta::Image::restore(Arc::clone(self.image.statics()), applied, records);
-        self.reconcile_all(applied, actions);
+        // Not served before the partitions of its last record are.
+        self.reconcile_all(applied - 1, actions);
+        self.note_registration();
         self.report_served(actions);
     }
 
     fn applied(&mut self, offset: u64, record: &Record, actions: &mut Actions) {
         match record {
             Record::Partition { tp, .. } | Record::PartitionChange { tp, .. } => {
-                if self.is_serving() {
+                if self.is_registered() {
                     self.reconcile(*tp, offset, actions);
                 }
             }
@@ -264,7 +287,7 @@ impl Shard {
 
     /// Makes everything that this shard hosts agree with the image.
     fn reconcile_all(&mut self, offset: u64, actions: &mut Actions) {
-        if !self.is_serving() {
+        if !self.is_registered() {
             return;
         }
         let mut all: Vec<TopicPartition> = self.hosted.keys().copied().collect();

@@ -172,7 +172,7 @@ impl Shard {
 
     /// While too much is appended and not written, nothing starts: the disk's completions bring the next turn.
     fn is_taking_requests(&self) -> bool {
-        self.is_serving() && self.store.unwritten_bytes() < UNWRITTEN_BYTES_MAX
+        self.is_ready() && self.store.unwritten_bytes() < UNWRITTEN_BYTES_MAX
     }
 
     /// Whether a request could start at once: one that did not fit into the turn, or one behind an answer of it.

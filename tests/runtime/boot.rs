@@ -1,11 +1,15 @@
 //! What ends a start, and what ends a process.
 
 use std::io::Read;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::broker::{Broker, TestDir, api_versions, ask, command, metadata};
+use socket2::{Domain, Socket, Type};
+
+use crate::broker::{
+    Broker, PATIENCE, TestDir, api_versions, ask, command, list_ends, listed, metadata, try_ask,
+};
 
 /// Starts a broker that must refuse: exit code 1 and one line, which is given.
 fn refused(mut command: Command) -> String {
@@ -162,4 +166,53 @@ fn a_cluster_keeps_its_name_and_its_topics_over_restarts() {
         properties
     );
     broker.stop();
+}
+
+/// Whoever reaches a restarted broker is served: it never says that a partition it leads has no leader, neither to those who come as
+/// soon as the port is open nor to those who wait for its line.
+#[test]
+fn a_restarted_broker_serves_its_partitions_from_the_first_answer_on() {
+    const PARTITIONS: i32 = 200;
+    let dir = TestDir::new("serves");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let settings = [
+        &in_dir(&dir),
+        &format!("listeners=PLAINTEXT://{address}"),
+        "shards=1",
+    ];
+    let broker = Broker::spawn(command(&settings));
+    broker.create_topic("t", PARTITIONS);
+    broker.produce("t", PARTITIONS, 0..PARTITIONS as u64, 100);
+    broker.kill();
+    let mut broker = Broker::launch(command(&settings));
+    let deadline = Instant::now() + PATIENCE;
+    let (mut told, mut lost) = (None, None);
+    while told.is_none() {
+        // The kernel keeps the listener of a killed process for a moment, and then resets who came to it.
+        assert!(Instant::now() < deadline, "{lost:?}");
+        match ask_early(address, &list_ends(1, "t", PARTITIONS)) {
+            Ok((_, body)) => told = Some(listed(&body, "t")),
+            Err(error) => lost = Some(error),
+        }
+    }
+    let serves = vec![(0, 1); PARTITIONS as usize];
+    assert_eq!(told.unwrap(), serves);
+    broker.wait_for_line(" serves: ");
+    broker.kill();
+    let broker = Broker::spawn(command(&settings));
+    let (_, body) = ask(&mut broker.connect(0), &list_ends(2, "t", PARTITIONS));
+    assert_eq!(listed(&body, "t"), serves);
+    broker.stop();
+}
+
+/// From another address: a socket that connects to its own port, where nobody listens yet, would find itself.
+fn ask_early(to: SocketAddr, request: &[u8]) -> std::io::Result<(i32, Vec<u8>)> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    let from: SocketAddr = "127.0.0.2:0".parse().unwrap();
+    socket.bind(&from.into())?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.connect(&to.into())?;
+    try_ask(&mut TcpStream::from(socket), request)
 }

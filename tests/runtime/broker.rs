@@ -42,7 +42,14 @@ impl Broker {
         Broker::spawn(command(&all))
     }
 
-    pub fn spawn(mut command: Command) -> Broker {
+    pub fn spawn(command: Command) -> Broker {
+        let mut broker = Broker::launch(command);
+        broker.ports = broker.wait_for_ports();
+        broker
+    }
+
+    /// Does not wait until it serves.
+    pub fn launch(mut command: Command) -> Broker {
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = mpsc::channel();
@@ -53,13 +60,11 @@ impl Broker {
                 }
             }
         });
-        let mut broker = Broker {
+        Broker {
             child,
             lines: Mutex::new(lines),
             ports: Vec::new(),
-        };
-        broker.ports = broker.wait_for_ports();
-        broker
+        }
     }
 
     fn wait_for_ports(&mut self) -> Vec<u16> {
@@ -246,14 +251,49 @@ pub fn metadata(correlation: i32) -> Vec<u8> {
     request(3, 1, correlation, &(-1i32).to_be_bytes())
 }
 
+/// ListOffsets of the ends of all partitions of a topic, version 1.
+pub fn list_ends(correlation: i32, topic: &str, partitions: i32) -> Vec<u8> {
+    let mut body = (-1i32).to_be_bytes().to_vec();
+    body.extend_from_slice(&1i32.to_be_bytes());
+    body.extend_from_slice(&(topic.len() as i16).to_be_bytes());
+    body.extend_from_slice(topic.as_bytes());
+    body.extend_from_slice(&partitions.to_be_bytes());
+    for partition in 0..partitions {
+        body.extend_from_slice(&partition.to_be_bytes());
+        body.extend_from_slice(&(-1i64).to_be_bytes());
+    }
+    request(2, 1, correlation, &body)
+}
+
+/// The error code and the end of each partition in the answer to [`list_ends`].
+pub fn listed(body: &[u8], topic: &str) -> Vec<(i16, i64)> {
+    let partitions = &body[4 + 2 + topic.len() + 4..];
+    let (rows, rest) = partitions.as_chunks::<22>();
+    assert!(rest.is_empty());
+    let row = |row: &[u8; 22]| {
+        let error = i16::from_be_bytes(row[4..6].try_into().unwrap());
+        (error, i64::from_be_bytes(row[14..].try_into().unwrap()))
+    };
+    rows.iter().map(row).collect()
+}
+
 /// One answer: its correlation id and what follows it.
 pub fn answer(stream: &mut TcpStream) -> (i32, Vec<u8>) {
+    try_answer(stream).unwrap()
+}
+
+fn try_answer(stream: &mut TcpStream) -> std::io::Result<(i32, Vec<u8>)> {
     let mut head = [0; 8];
-    stream.read_exact(&mut head).unwrap();
+    stream.read_exact(&mut head)?;
     let size = i32::from_be_bytes(head[..4].try_into().unwrap());
     let mut body = vec![0; size as usize - 4];
-    stream.read_exact(&mut body).unwrap();
-    (i32::from_be_bytes(head[4..].try_into().unwrap()), body)
+    stream.read_exact(&mut body)?;
+    Ok((i32::from_be_bytes(head[4..].try_into().unwrap()), body))
+}
+
+pub fn try_ask(stream: &mut TcpStream, request: &[u8]) -> std::io::Result<(i32, Vec<u8>)> {
+    stream.write_all(request)?;
+    try_answer(stream)
 }
 
 pub fn ask(stream: &mut TcpStream, request: &[u8]) -> (i32, Vec<u8>) {

@@ -3,6 +3,7 @@
 use corelane::log::faulty::Loss;
 use corelane::model::{ErrorCode, Uuid};
 use corelane::shard::Event;
+use corelane::wire::msg::fetch_request::FetchRequest;
 use corelane::wire::msg::init_producer_id_request::InitProducerIdRequest;
 use corelane::wire::msg::offset_for_leader_epoch_request::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
@@ -188,6 +189,32 @@ fn a_stop_keeps_everything_and_fewer_shards_take_over() {
             (error(part.error_code), part.high_watermark),
             (ErrorCode::None, 1)
         );
+    }
+}
+
+/// Whoever asks while a start recovers its partitions is served once they are open, never sent to look for a leader elsewhere.
+#[test]
+fn a_request_at_a_start_waits_for_the_partitions() {
+    for loss in ENDS {
+        let mut rig = Rig::new();
+        let id = rig.create("t", 20);
+        for partition in 0..20 {
+            rig.produce(("t", id), partition, batch(&["a"]));
+        }
+        let mut rig = rig.restart_cold(loss, 1);
+        let asked: Vec<_> = (0..20)
+            .map(|partition| {
+                let conn = rig.open();
+                (conn, rig.send(conn, 12, &from("t", id, partition, 0)))
+            })
+            .collect();
+        rig.run();
+        for (conn, correlation) in asked {
+            let answer = rig.answer::<FetchRequest>(conn, 12, correlation);
+            let part = &answer.expect("it is answered").responses[0].partitions[0];
+            let told = (error(part.error_code), part.high_watermark);
+            assert_eq!(told, (ErrorCode::None, 1), "{loss:?}");
+        }
     }
 }
 

@@ -594,7 +594,14 @@ impl Rig {
         self.restart_with(loss, shards)
     }
 
-    pub fn restart_with(mut self, loss: Loss, shards: u16) -> Rig {
+    pub fn restart_with(self, loss: Loss, shards: u16) -> Rig {
+        let mut rig = self.restart_cold(loss, shards);
+        rig.run();
+        rig
+    }
+
+    /// The new start has not had a turn yet.
+    pub fn restart_cold(mut self, loss: Loss, shards: u16) -> Rig {
         self.disk.crash(loss);
         let mut incarnation = self.incarnation;
         incarnation.0[0] += 1;
@@ -606,7 +613,6 @@ impl Rig {
             ..Setup::default()
         });
         rig.now = now;
-        rig.run();
         rig
     }
 }
