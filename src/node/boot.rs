@@ -37,9 +37,14 @@ pub(super) fn replay(dir: &Path, shards: u16) -> Result<Opened, BootError> {
 }
 
 /// Notes a clean stop, once all shards have stopped. Gives whether it was one.
-pub(super) fn finish(dir: &Path, opened: Opened, stopped: Vec<Stopped>) -> Result<bool, String> {
-    // The epoch of the registration is not kept anywhere yet; -1 is Kafka's "none".
-    let mut finish = Finish::new(opened, stopped, -1);
+pub(super) fn finish(
+    dir: &Path,
+    opened: Opened,
+    stopped: Vec<Stopped>,
+    broker_epoch: Option<i64>,
+) -> Result<bool, String> {
+    // -1 is Kafka's "none".
+    let mut finish = Finish::new(opened, stopped, broker_epoch.unwrap_or(-1));
     run_all(dir, |last| finish.next(last))
 }
 

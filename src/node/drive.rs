@@ -63,6 +63,13 @@ pub(super) enum Order {
     Stop,
 }
 
+/// What a shard that stopped leaves.
+pub(super) struct Left {
+    pub stopped: Stopped,
+    /// Kafka's, of this start; `None` before its registration.
+    pub broker_epoch: Option<i64>,
+}
+
 /// The clocks; `start` is that of the process, so that instants of all shards compare.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
@@ -99,7 +106,7 @@ const IO_MEMORY_BYTES: usize = 64 * 1024;
 const EXECUTOR_RING_ENTRIES: usize = 32;
 
 /// Runs a shard until it has stopped, and gives what its store leaves; the error is for the operator.
-pub(super) fn run(seed: Seed) -> Result<Stopped, String> {
+pub(super) fn run(seed: Seed) -> Result<Left, String> {
     #[cfg(feature = "planted-bugs")]
     super::plant::from_environment();
     let cpu = seed.cpu;
@@ -113,15 +120,16 @@ pub(super) fn run(seed: Seed) -> Result<Stopped, String> {
     executor.run(drive(seed))
 }
 
-async fn drive(seed: Seed) -> Result<Stopped, String> {
+async fn drive(seed: Seed) -> Result<Left, String> {
     let mut driver = Driver::new(seed)?;
     loop {
         driver.turn()?;
         if driver.is_over() {
-            let stopped = driver.shard.store().stopped();
-            return stopped
-                .cloned()
-                .ok_or("it ended before it stopped".to_string());
+            let stopped = driver.shard.store().stopped().cloned();
+            return Ok(Left {
+                stopped: stopped.ok_or("it ended before it stopped")?,
+                broker_epoch: driver.shard.broker_epoch(),
+            });
         }
         if driver.has_work() {
             // Reaping enters the kernel anyway.

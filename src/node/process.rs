@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use super::boot::{self, FileSystem, QuorumSeed};
 use super::config::{BootError, ServerConfig};
-use super::drive::{self, Clock, Metadata, Order, Seed};
+use super::drive::{self, Clock, Left, Metadata, Order, Seed};
 use super::fit;
 use super::mesh::Inboxes;
 use super::metronome::{self, TurnCount};
@@ -30,7 +30,7 @@ pub(super) enum News {
     Serving,
     Ended {
         shard: ShardIndex,
-        result: Result<Stopped, String>,
+        result: Result<Left, String>,
     },
     Signal(i32),
 }
@@ -232,6 +232,7 @@ struct Process {
     failed: Option<String>,
     /// What the shards left.
     stopped: Vec<Stopped>,
+    broker_epoch: Option<i64>,
     dir: PathBuf,
     opened: Opened,
 }
@@ -276,6 +277,7 @@ impl Process {
             stopping_since: None,
             failed: None,
             stopped: Vec::new(),
+            broker_epoch: None,
             dir: plan.dir.clone(),
             opened: plan.opened.clone(),
         })
@@ -301,7 +303,7 @@ impl Process {
         if let Some(why) = self.failed {
             return Err(BootError(why));
         }
-        match boot::finish(&self.dir, self.opened, self.stopped) {
+        match boot::finish(&self.dir, self.opened, self.stopped, self.broker_epoch) {
             Ok(true) => info!("stopped"),
             Ok(false) => warn!("stopped; not all logs could be closed, the next start checks them"),
             Err(why) => warn!("stopped, but the next start checks all logs: {why}"),
@@ -332,7 +334,10 @@ impl Process {
             News::Ended { shard, result } => {
                 self.ended += 1;
                 match result {
-                    Ok(stopped) => self.stopped.push(stopped),
+                    Ok(left) => {
+                        self.stopped.push(left.stopped);
+                        self.broker_epoch = self.broker_epoch.max(left.broker_epoch);
+                    }
                     Err(why) => {
                         let why = format!("shard {}: {why}", shard.0);
                         error!("{why}");
@@ -399,7 +404,7 @@ fn start_shard(seed: Seed, news: flume::Sender<News>) -> Result<(), BootError> {
 struct Ended {
     shard: ShardIndex,
     news: flume::Sender<News>,
-    result: Option<Result<Stopped, String>>,
+    result: Option<Result<Left, String>>,
 }
 
 impl Drop for Ended {

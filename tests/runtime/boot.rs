@@ -168,6 +168,20 @@ fn a_cluster_keeps_its_name_and_its_topics_over_restarts() {
     broker.stop();
 }
 
+/// Kafka's broker epoch is the metadata offset of the registration: the records are
+/// `cluster, process | topic, 3 partitions | process`.
+#[test]
+fn a_clean_stop_notes_the_epoch_of_the_registration() {
+    let dir = TestDir::new("epoch");
+    let noted = || std::fs::read_to_string(dir.0.join(".kafka_cleanshutdown")).unwrap();
+    let broker = Broker::start(&dir.0, &["shards=2"]);
+    broker.create_topic("t", 3);
+    broker.stop();
+    assert_eq!(noted(), r#"{"version":0,"brokerEpoch":1}"#);
+    Broker::start(&dir.0, &["shards=2"]).stop();
+    assert_eq!(noted(), r#"{"version":0,"brokerEpoch":6}"#);
+}
+
 /// Whoever reaches a restarted broker is served: it never says that a partition it leads has no leader, neither to those who come as
 /// soon as the port is open nor to those who wait for its line.
 #[test]
