@@ -9,8 +9,12 @@
 //!
 //! Invariants:
 //! - The memory of an operation in flight belongs to its slot and is freed only after the last completion came.
-//! - A synced write is complete only when its flush was issued after the last byte was written: the kernel starts a linked flush only
-//!   after a full write; when the pair came apart, the flush is issued again.
+//! - A synced write is complete only when everything written to its file before is flushed too. Where all of that is flushed already, the
+//!   kernel is asked for a write that is durable by itself (`RWF_DSYNC`): one completion, no worker thread of the ring on this core (80 KiB
+//!   here: 141 us and 31 us of CPU, against 175 and 52 of a write and a linked flush). It may be a forced unit access, which says nothing of
+//!   other writes; so in a file with unflushed ones it is a write and a flush.
+//! - Such a flush was issued after the last byte was written: the kernel starts a linked flush only after a full write; when the pair came
+//!   apart, the flush is issued again.
 //! - A file that was closed with operations in flight is closed after the last of them.
 
 pub mod blocking;
@@ -47,9 +51,27 @@ const HELPERS: usize = 4;
 /// How often an operation that the kernel interrupted is tried again before that counts as an error.
 const RETRIES_MAX: u8 = 16;
 
+/// An open file, and whether a flush of it would have something to do.
+struct Known {
+    open: Arc<OpenFile>,
+    /// Counts the submissions and the completions of writes that are not synced.
+    unsynced: u64,
+    /// `unsynced` when the last successful flush was issued.
+    flushed: u64,
+}
+
+impl Known {
+    fn is_flushed(&self) -> bool {
+        self.unsynced == self.flushed
+    }
+}
+
 struct InFlight {
     op: OpId,
+    id: FileId,
     file: Arc<OpenFile>,
+    /// [`Known::unsynced`] when the flush of this operation was queued.
+    unsynced: u64,
     /// Completions still to come.
     pending: u8,
     retries: u8,
@@ -73,6 +95,8 @@ struct Write {
     pieces: Vec<libc::iovec>,
     at: u64,
     sync: bool,
+    /// The write is durable by itself.
+    durable: bool,
     written: Option<i32>,
     flushed: Option<i32>,
     /// The flush completed before the write did, so it proves nothing.
@@ -100,7 +124,7 @@ enum Job {
 type JobDone = (OpId, DiskResult, Option<(FileId, OpenFile)>);
 
 pub struct Disk {
-    files: FxHashMap<FileId, Arc<OpenFile>>,
+    files: FxHashMap<FileId, Known>,
     in_flight: Slab<InFlight>,
     jobs: flume::Sender<(OpId, Job)>,
     jobs_done: flume::Receiver<JobDone>,
@@ -140,7 +164,9 @@ impl Disk {
 
     /// The page-cache descriptor of an open file, for sending from it.
     pub fn cached(&self, file: FileId) -> Option<Arc<OwnedFd>> {
-        self.files.get(&file).map(|open| Arc::clone(&open.cached))
+        self.files
+            .get(&file)
+            .map(|known| Arc::clone(&known.open.cached))
     }
 
     pub fn submit(&mut self, op: OpId, work: DiskOp, events: &mut VecDeque<Event>) {
@@ -154,9 +180,9 @@ impl Disk {
                 data,
                 sync,
             } => {
-                let Some(open) = self.files.get(&file).cloned() else {
+                if !self.files.contains_key(&file) {
                     return complete(events, Err(DiskError::Io(libc::EBADF)));
-                };
+                }
                 let pieces: Vec<libc::iovec> = data
                     .iter()
                     .map(MemSpan::padded)
@@ -174,32 +200,35 @@ impl Disk {
                     pieces,
                     at,
                     sync,
+                    durable: false,
                     written: None,
                     flushed: None,
                     apart: false,
                 };
-                self.start(op, open, Work::Write(write));
+                self.start(op, file, Work::Write(write));
             }
-            DiskOp::Flush { file } => match self.files.get(&file).cloned() {
-                Some(open) => self.start(op, open, Work::Flush),
-                None => complete(events, Err(DiskError::Io(libc::EBADF))),
-            },
-            DiskOp::Read { file, at, len } => match self.files.get(&file).cloned() {
-                Some(open) => {
-                    let bytes = BytesMut::zeroed(len as usize);
-                    self.start(op, open, Work::Read { bytes, at, done: 0 });
+            DiskOp::Flush { file } => {
+                if !self.files.contains_key(&file) {
+                    return complete(events, Err(DiskError::Io(libc::EBADF)));
                 }
-                None => complete(events, Err(DiskError::Io(libc::EBADF))),
-            },
+                self.start(op, file, Work::Flush);
+            }
+            DiskOp::Read { file, at, len } => {
+                if !self.files.contains_key(&file) {
+                    return complete(events, Err(DiskError::Io(libc::EBADF)));
+                }
+                let bytes = BytesMut::zeroed(len as usize);
+                self.start(op, file, Work::Read { bytes, at, done: 0 });
+            }
             DiskOp::Close { file } => {
                 self.files.remove(&file);
                 complete(events, Ok(DiskDone::Done));
             }
-            DiskOp::Allocate { file, to } => match self.files.get(&file).cloned() {
+            DiskOp::Allocate { file, to } => match self.open(file) {
                 Some(open) => self.hand_over(op, Job::Allocate(open, to)),
                 None => complete(events, Err(DiskError::Io(libc::EBADF))),
             },
-            DiskOp::Truncate { file, len } => match self.files.get(&file).cloned() {
+            DiskOp::Truncate { file, len } => match self.open(file) {
                 Some(open) => self.hand_over(op, Job::Truncate(open, len)),
                 None => complete(events, Err(DiskError::Io(libc::EBADF))),
             },
@@ -226,6 +255,10 @@ impl Disk {
         }
     }
 
+    fn open(&self, file: FileId) -> Option<Arc<OpenFile>> {
+        self.files.get(&file).map(|known| Arc::clone(&known.open))
+    }
+
     fn hand_over(&mut self, op: OpId, job: Job) {
         self.jobs_in_flight += 1;
         self.jobs
@@ -241,17 +274,31 @@ impl Disk {
         while let Ok((op, result, opened)) = self.jobs_done.try_recv() {
             self.jobs_in_flight -= 1;
             if let Some((file, open)) = opened {
-                let before = self.files.insert(file, Arc::new(open));
+                let known = Known {
+                    open: Arc::new(open),
+                    // What an earlier process wrote may not be flushed.
+                    unsynced: 1,
+                    flushed: 0,
+                };
+                let before = self.files.insert(file, known);
                 assert!(before.is_none(), "a file id names one file");
             }
             events.push_back(Event::Disk { op, result });
         }
     }
 
-    fn start(&mut self, op: OpId, file: Arc<OpenFile>, work: Work) {
+    /// `id` is open.
+    fn start(&mut self, op: OpId, id: FileId, mut work: Work) {
+        let known = self.files.get_mut(&id).expect("the file is open");
+        if let Work::Write(write) = &mut work {
+            write.durable = write.sync && known.is_flushed();
+            known.unsynced += u64::from(!write.durable);
+        }
         let slot = self.in_flight.insert(InFlight {
             op,
-            file,
+            id,
+            file: Arc::clone(&known.open),
+            unsynced: 0,
             pending: 0,
             retries: 0,
             work,
@@ -264,6 +311,7 @@ impl Disk {
         let in_flight = &mut self.in_flight[slot];
         let user_data = USER_DATA_BIT | (slot as u64) << 1;
         let file = &in_flight.file;
+        in_flight.unsynced = self.files.get(&in_flight.id).map_or(0, |f| f.unsynced);
         match &mut in_flight.work {
             Work::Write(write) => {
                 write.written = None;
@@ -276,9 +324,10 @@ impl Disk {
                     count as u32,
                 )
                 .offset(write.at)
+                .rw_flags(if write.durable { libc::RWF_DSYNC } else { 0 })
                 .build()
                 .user_data(user_data);
-                if write.sync && count == write.pieces.len() {
+                if write.sync && !write.durable && count == write.pieces.len() {
                     // The pair stays together: the node never submits between a write and the flush behind it.
                     self.sqes.push(entry.flags(Flags::IO_LINK));
                     self.sqes.push(flush(file, user_data | FLUSH_BIT));
@@ -363,8 +412,31 @@ impl Disk {
             }
             Next::Done(result) => result,
         };
-        let InFlight { op, .. } = self.in_flight.remove(slot);
-        events.push_back(Event::Disk { op, result });
+        let done = self.in_flight.remove(slot);
+        self.note_flush(&done, result.is_ok());
+        events.push_back(Event::Disk {
+            op: done.op,
+            result,
+        });
+    }
+
+    /// Keeps [`Known`] true after an operation.
+    fn note_flush(&mut self, done: &InFlight, success: bool) {
+        let Some(known) = self.files.get_mut(&done.id) else {
+            return;
+        };
+        let flushes = match &done.work {
+            Work::Write(write) if !write.sync => {
+                known.unsynced += 1;
+                false
+            }
+            Work::Write(write) => !write.durable,
+            Work::Flush => true,
+            Work::Read { .. } => false,
+        };
+        if flushes && success {
+            known.flushed = known.flushed.max(done.unsynced);
+        }
     }
 }
 
@@ -411,7 +483,7 @@ impl Write {
             return Next::Again;
         }
         match self.flushed {
-            None if self.sync => Next::Flush,
+            None if self.sync && !self.durable => Next::Flush,
             None => Next::Done(Ok(DiskDone::Done)),
             Some(_) if self.apart => Next::Flush,
             Some(result) if result == -libc::ECANCELED || result == -libc::EINTR => Next::Flush,
@@ -483,5 +555,121 @@ fn help(
             return;
         }
         wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::Block;
+
+    const FILE: FileId = FileId(1);
+    const LEN: usize = 4096;
+
+    /// A disk with one open file; the test plays the ring.
+    struct Bench {
+        disk: Disk,
+        next: u64,
+        dir: std::path::PathBuf,
+    }
+
+    impl Bench {
+        fn new(name: &str) -> Bench {
+            let dir = std::env::temp_dir().join(format!("disk-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&dir).unwrap();
+            let (wake, woken) = flume::unbounded();
+            let mut disk = Disk::new(&dir, move || wake.send(()).unwrap()).unwrap();
+            let mut events = VecDeque::new();
+            let open = DiskOp::Open {
+                file: FILE,
+                path: "x".into(),
+                create: true,
+                allocate: 1 << 20,
+            };
+            disk.submit(OpId(0), open, &mut events);
+            woken.recv().unwrap();
+            disk.drain(&mut events);
+            assert_eq!(events.len(), 1);
+            Bench { disk, next: 1, dir }
+        }
+
+        /// The entries that the operation queues.
+        fn submit(&mut self, work: DiskOp) -> Vec<Entry> {
+            self.next += 1;
+            self.disk
+                .submit(OpId(self.next), work, &mut VecDeque::new());
+            std::mem::take(&mut self.disk.sqes)
+        }
+
+        fn write(&mut self, sync: bool) -> Vec<Entry> {
+            let block = Block::new(LEN);
+            block.append_with(LEN, |_| ());
+            self.submit(DiskOp::Write {
+                file: FILE,
+                at: 0,
+                data: vec![MemSpan::new(&block, 0, LEN)],
+                sync,
+            })
+        }
+
+        /// All entries complete well, and the operation with them.
+        fn complete(&mut self, entries: Vec<Entry>) {
+            let mut events = VecDeque::new();
+            for entry in entries {
+                let is_flush = entry.get_opcode() == u32::from(opcode::Fsync::CODE);
+                let result = if is_flush { 0 } else { LEN as i32 };
+                self.disk
+                    .completed(entry.get_user_data(), result, &mut events);
+            }
+            assert_eq!(events.len(), 1);
+        }
+    }
+
+    impl Drop for Bench {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.dir).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_synced_write_brings_a_flush_of_its_own_only_where_others_are_unflushed() {
+        let mut bench = Bench::new("pair");
+        let first = bench.write(true);
+        assert_eq!(first.len(), 2, "what an earlier process wrote is unflushed");
+        bench.complete(first);
+        let second = bench.write(true);
+        assert_eq!(second.len(), 1);
+        bench.complete(second);
+        let plain = bench.write(false);
+        assert_eq!(plain.len(), 1);
+        let beside = bench.write(true);
+        assert_eq!(beside.len(), 2, "one is in flight");
+        bench.complete(plain);
+        bench.complete(beside);
+        let after = bench.write(true);
+        assert_eq!(after.len(), 2, "it completed after that flush was queued");
+        bench.complete(after);
+        let clean = bench.write(true);
+        assert_eq!(clean.len(), 1);
+        bench.complete(clean);
+    }
+
+    #[test]
+    fn a_flush_counts_for_writes_that_were_complete_when_it_was_queued() {
+        let mut bench = Bench::new("flush");
+        let early = bench.submit(DiskOp::Flush { file: FILE });
+        let plain = bench.write(false);
+        bench.complete(plain);
+        bench.complete(early);
+        let dirty = bench.write(true);
+        assert_eq!(dirty.len(), 2);
+        bench.complete(dirty);
+        let plain = bench.write(false);
+        bench.complete(plain);
+        let flush = bench.submit(DiskOp::Flush { file: FILE });
+        bench.complete(flush);
+        let clean = bench.write(true);
+        assert_eq!(clean.len(), 1);
+        bench.complete(clean);
     }
 }
