@@ -1,8 +1,8 @@
 //! The yardstick of consuming: what the kernel alone asks for sending answers of a size, by sendfile from the page cache and by writev from
 //! memory, with nothing of Kafka behind it. One server thread on one core, one reader on another.
 //!
-//! `cargo bench --bench bare_consume -- [--server-cpu 0] [--client-cpu 1] [--seconds 3] [--connections 4] [--dir DIR]` prints one JSON object a
-//! case: CPU seconds of the server thread per GB (10^9 bytes) and MB/s. A request is 4 bytes, as small as can be; an answer is a prefix of 60
+//! `cargo bench --bench bare_consume -- [--server-cpu 0] [--client-cpu 1] [--seconds 3] [--connections 4] [--dir DIR] [--only Sendfile:1048576]` prints one JSON object
+//! a case (a way and the bytes of an answer; --only may be given more than once): CPU seconds of the server thread per GB (10^9 bytes) and MB/s. A request is 4 bytes, as small as can be; an answer is a prefix of 60
 //! bytes (a Fetch answer's header) and the payload.
 
 use std::collections::VecDeque;
@@ -33,6 +33,8 @@ struct Options {
     seconds: f64,
     connections: usize,
     dir: PathBuf,
+    /// Cases, as `Way:bytes`; all of them if empty.
+    only: Vec<String>,
 }
 
 fn main() {
@@ -61,7 +63,10 @@ fn main() {
         (Way::Writev, 1 << 20),
         (Way::Writev, 64 << 10),
     ] {
-        run(&options, &file, way, bytes);
+        let wanted = options.only.is_empty() || options.only.contains(&format!("{way:?}:{bytes}"));
+        if wanted {
+            run(&options, &file, way, bytes);
+        }
     }
 }
 
@@ -72,6 +77,7 @@ fn options() -> Options {
         seconds: 3.0,
         connections: 4,
         dir: std::env::temp_dir(),
+        only: Vec::new(),
     };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -82,6 +88,7 @@ fn options() -> Options {
             "--seconds" => options.seconds = value().parse().expect("seconds"),
             "--connections" => options.connections = value().parse().expect("a count"),
             "--dir" => options.dir = value().into(),
+            "--only" => options.only.push(value()),
             // What `cargo bench` says to every bench.
             "--bench" => {}
             other => panic!("unknown argument {other}"),

@@ -1,4 +1,7 @@
-"""What is measured: one entry a cell. Every cell is one command of `corelane perf` against either broker, or a probe of the rig."""
+"""What is measured: one entry a cell. Every cell is one command of `corelane perf` against either broker, or a probe of the rig.
+
+Cells with the same `partitions` and `fill_records` that stand one behind the other share what was written for them.
+"""
 
 SINGLE = ["--records-per-batch", "1"]
 BATCH_16K = ["--batch-bytes", "16384"]
@@ -19,6 +22,15 @@ def _produce(text, record_bytes, partitions, connections, in_flight, acks, *more
     }
 
 
+def _bare(way, answer_bytes, connections):
+    """The yardstick of a cell: a server that knows nothing but this system call (benches/bare_consume.rs)."""
+    return {
+        "text": f"{way.lower()} of {answer_bytes >> 10} KiB, {connections} connections",
+        "bench": "bare_consume",
+        "arguments": ["--only", f"{way}:{answer_bytes}", "--connections", str(connections)],
+    }
+
+
 def _cells():
     cells = {}
     for record_bytes, size in ((100, "100b"), (1024, "1k")):
@@ -36,12 +48,14 @@ def _cells():
         cells[f"batch1m-1k-4p-acks-{acks}"] = _produce(text, 1024, 4, 4, 2, acks, "--records-per-batch", "900")
         text = f"2,000 single 100 B records/s, 4 partitions, 4 connections, acks={acks}, latency from the due time"
         cells[f"rate2k-100b-4p-acks-{acks}"] = _produce(text, 100, 4, 4, 5, acks, *SINGLE, "--rate", "2000")
-    cells["consume-cached-1m"] = {
+    cells["consume-memory-1m"] = {
         "kind": "consume",
-        "text": "fetch page-cached data, 1 MiB a request, 4 partitions, 4 connections",
+        "text": "fetch data just written, 1 MiB a request, 4 partitions, 4 connections",
         "partitions": 4,
-        "fill_records": 2_000_000,
+        # Within what a shard keeps in memory. Kafka has it in the page cache.
+        "fill_records": 8_000,
         "arguments": ["--connections", "4", "--again", "--max-bytes", "1048576"],
+        "bare": _bare("Writev", 1 << 20, 4),
     }
     cells["consume-cached-64k"] = {
         "kind": "consume",
@@ -49,6 +63,15 @@ def _cells():
         "partitions": 1,
         "fill_records": 1_000_000,
         "arguments": ["--connections", "1", "--again", "--max-bytes", "65536", "--partition-max-bytes", "65536"],
+        "bare": _bare("Sendfile", 64 << 10, 1),
+    }
+    cells["consume-cached-1m"] = {
+        "kind": "consume",
+        "text": "fetch page-cached data, 1 MiB a request, 4 partitions, 4 connections",
+        "partitions": 4,
+        "fill_records": 3_000_000,
+        "arguments": ["--connections", "4", "--again", "--max-bytes", "1048576"],
+        "bare": _bare("Sendfile", 1 << 20, 4),
     }
     cells["consume-disk"] = {
         "kind": "consume",

@@ -19,6 +19,7 @@ PYTHON = sys.executable
 STAGES = [
     ("check", ["scripts/check"], "format, lints, unit tests, the shape of the tree"),
     ("rust", ["cargo", "test", "--quiet", "--no-fail-fast", "--tests"], "all Rust tests"),
+    ("perf", ["tests/perf.py"], "the measuring rig: order, disturbance, lost records, reports"),
     ("messages", ["tests/messages.py"], "every message in every version, judged by Kafka's own classes"),
     ("protocol", ["tests/protocol/run.py"], "public bug reports over raw sockets, 1 and 3 shards"),
     ("interop", ["tests/interop.py"], "real clients and Apache Kafka's tools, 1 and 3 shards"),

@@ -1,5 +1,6 @@
 """Starts and stops one broker on free ports in a temporary folder: Corelane, or Apache Kafka as the judge."""
 
+import json
 import os
 import shutil
 import signal
@@ -155,23 +156,37 @@ class Broker:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def corelane_binary(planted=False) -> Path:
+def corelane_binary(planted=False, release=False) -> Path:
     """The binary under test: CORELANE_BIN, or the debug build of this checkout (with debug assertions), built once per run of the suite.
 
     `planted`: a build whose planted bugs CORELANE_PLANT turns on. It is kept under another name, because cargo puts every build in one place.
+    `release`: what users get (CORELANE_BIN_RELEASE).
     """
-    named = os.environ.get("CORELANE_BIN_PLANTED" if planted else "CORELANE_BIN")
+    variable = "CORELANE_BIN_PLANTED" if planted else "CORELANE_BIN_RELEASE" if release else "CORELANE_BIN"
+    named = os.environ.get(variable)
     if named:
         return Path(named)
     features = ["--features", "planted-bugs"] if planted else []
-    cache.run(["cargo", "build", "--quiet", "--bin", "corelane", *features], cwd=cache.ROOT)
-    built = cache.target_dir() / "debug" / "corelane"
+    profile = ["--release"] if release else []
+    cache.run(["cargo", "build", "--quiet", "--bin", "corelane", *features, *profile], cwd=cache.ROOT)
+    built = cache.target_dir() / ("release" if release else "debug") / "corelane"
     kept = built.with_name("corelane-planted" if planted else "corelane-tested")
     # Another stage's build must not change the file below a broker that runs.
     shutil.copy(built, kept.with_suffix(".new"))
     kept.with_suffix(".new").rename(kept)
-    os.environ["CORELANE_BIN_PLANTED" if planted else "CORELANE_BIN"] = str(kept)
+    os.environ[variable] = str(kept)
     return kept
+
+
+def bench_binary(name) -> Path:
+    """One of benches/, built for release, to be run on its own (CORELANE_BENCHES names a folder that has it)."""
+    named = os.environ.get("CORELANE_BENCHES")
+    if named:
+        return Path(named) / name
+    command = ["cargo", "build", "--quiet", "--release", "--bench", name, "--message-format=json"]
+    done = subprocess.run(command, cwd=cache.ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    return Path(next(each["executable"] for each in messages if each.get("executable") and each["target"]["name"] == name))
 
 
 class Corelane(Broker):
@@ -239,9 +254,13 @@ class Kafka(Broker):
     def spawn(self):
         self.write_config()
         if not self.data.exists():
-            ident = "MkU3OEVBNTcwNTJENDM2Qg"
-            cache.run(self.java("kafka.tools.StorageTool", "format", "-t", ident, "-c", self.config))
+            self.format()
         super().spawn()
+
+    def format(self):
+        self.write_config()
+        ident = "MkU3OEVBNTcwNTJENDM2Qg"
+        cache.run(self.java("kafka.tools.StorageTool", "format", "-t", ident, "-c", self.config))
 
     def command(self):
         return self.java("kafka.Kafka", str(self.config))

@@ -19,6 +19,8 @@ pub struct Recorder {
     requests: u64,
     records: u64,
     bytes: u64,
+    /// Records of every good answer, from the first request to the last: what must be in the log afterwards.
+    answered: u64,
     errors: u64,
     first_error: Option<String>,
     /// Requests that were due and never sent.
@@ -58,6 +60,7 @@ impl Recorder {
             requests: 0,
             records: 0,
             bytes: 0,
+            answered: 0,
             errors: 0,
             first_error: None,
             unsent: 0,
@@ -98,6 +101,7 @@ impl Recorder {
     }
 
     pub fn done(&mut self, begun: u64, now: u64, records: u64, bytes: u64) {
+        self.answered += records;
         if now < self.from {
             return;
         }
@@ -149,6 +153,7 @@ impl Recorder {
             requests: self.requests,
             records: self.records,
             bytes: self.bytes,
+            answered: self.answered,
             latencies: self.latency.len(),
             p50_us: us(0.5),
             p99_us: us(0.99),
@@ -175,6 +180,8 @@ pub struct Report {
     pub records: u64,
     /// Of batches as they are on the wire.
     pub bytes: u64,
+    /// Records of every good answer, those of the warm-up and of the drain too.
+    pub answered: u64,
     pub latencies: u64,
     pub p50_us: f64,
     pub p99_us: f64,
@@ -209,6 +216,7 @@ impl Report {
             "requests": self.requests,
             "records": self.records,
             "bytes": self.bytes,
+            "records_answered": self.answered,
             "requests_per_s": round(self.rate(self.requests)),
             "records_per_s": round(self.rate(self.records)),
             "mb_per_s": round(self.rate(self.bytes) / 1e6),
