@@ -105,6 +105,10 @@ impl Store {
         let Some(log) = self.logs[index as usize].as_deref_mut() else {
             return;
         };
+        // Nothing is tried again after an error.
+        if matches!(log.state, LogState::Fenced(_)) {
+            return;
+        }
         let wants_flush = log.want_flush_to > log.flushed && !planted(Bug::SkipFlush);
         let draining = log.is_draining();
         for s in log
@@ -178,6 +182,9 @@ impl Store {
         let Some(log) = self.logs[index as usize].as_deref_mut() else {
             return;
         };
+        if matches!(log.state, LogState::Fenced(_)) {
+            return;
+        }
         let draining = log.is_draining();
         for s in log
             .segments
@@ -483,11 +490,16 @@ impl Store {
         let Some(log) = self.logs[index as usize].as_deref_mut() else {
             return;
         };
+        let fenced = matches!(log.state, LogState::Fenced(_));
         let Some(s) = log.segment_mut(base) else {
             return;
         };
         s.writing = false;
         s.writing_sync = false;
+        if fenced {
+            // Behind an error a success proves nothing: the kernel tells of a failed flush once.
+            return;
+        }
         if let Err(e) = result {
             self.fence(
                 index,
@@ -517,10 +529,14 @@ impl Store {
         let Some(log) = self.logs[index as usize].as_deref_mut() else {
             return;
         };
+        let fenced = matches!(log.state, LogState::Fenced(_));
         let Some(s) = log.segment_mut(base) else {
             return;
         };
         s.flushing = false;
+        if fenced {
+            return;
+        }
         if let Err(e) = result {
             self.fence(
                 index,
@@ -591,24 +607,43 @@ impl Store {
         let squeezed = self.journal.is_squeezed();
         let logs = &mut self.logs;
         while let Some(oldest) = self.journal.oldest() {
+            let is_out_of_use = |i: LogIndex| match logs[i as usize].as_deref() {
+                Some(log) => matches!(log.state, LogState::Fenced(_)),
+                None => self.unsaved.contains_key(&i),
+            };
             while let Some(held) = oldest.parts.get(oldest.done) {
-                let free = logs[held.log as usize]
-                    .as_deref()
-                    .is_none_or(|log| log.has_synced(held));
-                if !free {
+                let log = logs[held.log as usize].as_deref();
+                if is_out_of_use(held.log) && !log.is_some_and(|log| log.has_synced(held)) {
+                    oldest.kept.push(held.log);
+                } else if log.is_some_and(|log| !log.has_synced(held)) {
                     break;
                 }
                 oldest.done += 1;
             }
             let number = oldest.number;
-            oldest.starts.retain(|i| {
-                logs[*i as usize]
-                    .as_deref()
-                    .is_some_and(|l| l.start_in == Some(number))
+            let (kept, starts) = (&mut oldest.kept, &mut oldest.starts);
+            starts.retain(|i| {
+                let here = match logs[*i as usize].as_deref() {
+                    Some(log) => log.start_in == Some(number),
+                    None => is_out_of_use(*i),
+                };
+                if here && is_out_of_use(*i) {
+                    kept.push(*i);
+                    return false;
+                }
+                here
             });
-            if oldest.done == oldest.parts.len() && oldest.starts.is_empty() {
+            oldest.kept.retain(|i| is_out_of_use(*i));
+            if oldest.done == oldest.parts.len()
+                && oldest.starts.is_empty()
+                && oldest.kept.is_empty()
+            {
                 self.journal.release_oldest();
                 continue;
+            }
+            if squeezed && oldest.done == oldest.parts.len() && !oldest.kept.is_empty() {
+                self.read_journal();
+                break;
             }
             if squeezed && !oldest.urged {
                 oldest.urged = true;

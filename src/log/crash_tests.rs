@@ -294,3 +294,135 @@ fn a_log_that_was_given_up_comes_back_as_it_was() {
         [b.stamped(0, 1), b.stamped(2, 2)].concat()
     );
 }
+
+/// What ends the life of a log that an error fenced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Then {
+    Kill,
+    /// It is given up, and asked for again, long before the kill.
+    Close,
+    Stop,
+}
+
+#[test]
+fn a_kill_takes_nothing_of_a_log_that_an_error_fenced_and_the_others_go_on() {
+    for then in [Then::Kill, Then::Close, Then::Stop] {
+        let mut rig = Rig::ready(5, small(), 3, &Config::default());
+        // acks=1, in the journal only.
+        let b = batch(2, 300, 1);
+        for _ in 0..3 {
+            rig.append(0, &b, false).unwrap();
+            rig.settle();
+        }
+        assert_eq!(rig.store.log(tp(0)).unwrap().written(), 6);
+        rig.disk.faults.broken = Some("t-0/".into());
+        rig.append(0, &batch(1, 20_000, 2), false).unwrap();
+        rig.settle();
+        assert!(matches!(
+            rig.store.log(tp(0)).unwrap().state(),
+            LogState::Fenced(Fenced::Io(_))
+        ));
+        // What fails once may succeed when tried again, and proves nothing then.
+        rig.disk.faults.broken = None;
+        if then == Then::Close {
+            rig.store.close(tp(0), rig.now);
+            rig.open(0, &Config::default());
+        }
+        // Both journal files are used many times.
+        for round in 0..100 {
+            for partition in 1..3 {
+                rig.append(partition, &batch(1, 3_000, round), true)
+                    .unwrap();
+            }
+            rig.settle();
+            assert_eq!(
+                rig.store.log(tp(1)).unwrap().flushed(),
+                i64::from(round) + 1
+            );
+        }
+        assert!(
+            matches!(
+                rig.store.log(tp(0)).unwrap().state(),
+                LogState::Fenced(Fenced::Io(_))
+            ),
+            "nobody gets it before the next boot"
+        );
+        if then == Then::Stop {
+            while !rig.store.is_stopped() {
+                let mut out = Vec::new();
+                rig.store.stop(rig.now, &mut out);
+                for (id, op) in out {
+                    rig.disk.submit(0, id, op, rig.now.mono);
+                }
+                rig.settle();
+            }
+            assert!(!rig.store.stopped().unwrap().clean);
+        }
+        rig.disk.crash(faulty::Loss::Killed);
+        let (mut rig, opened) = boot(rig, &Config::default(), 3);
+        assert!(opened.breaks.is_empty());
+        let log = rig.store.log(tp(0)).unwrap();
+        assert_eq!(
+            (log.state(), log.appended()),
+            (&LogState::Ready, 6),
+            "{then:?}"
+        );
+        assert_eq!(
+            rig.read_from(0, 0, 6, 1 << 20),
+            [b.stamped(0, 1), b.stamped(2, 1), b.stamped(4, 1)].concat()
+        );
+        let kept = |rig: &Rig| rig.disk.paths().iter().any(|p| p.contains("kept"));
+        assert!(!kept(&rig), "replayed and gone");
+        for partition in 1..3 {
+            assert_eq!(rig.store.log(tp(partition)).unwrap().appended(), 100);
+        }
+    }
+}
+
+#[test]
+fn records_deleted_from_a_log_that_an_error_fenced_stay_deleted() {
+    let mut rig = Rig::ready(6, small(), 2, &Config::default());
+    rig.append(0, &batch(4, 300, 1), true).unwrap();
+    rig.settle();
+    rig.store.log_mut(tp(0)).unwrap().set_high_watermark(4);
+    rig.store.advance_start(tp(0), 3, rig.now).unwrap();
+    rig.settle();
+    rig.disk.faults.broken = Some("t-0/".into());
+    rig.append(0, &batch(1, 20_000, 2), false).unwrap();
+    rig.settle();
+    for round in 0..100 {
+        rig.append(1, &batch(1, 3_000, round), true).unwrap();
+        rig.settle();
+    }
+    rig.disk.faults.broken = None;
+    rig.disk.crash(faulty::Loss::All);
+    let (rig, _) = boot(rig, &Config::default(), 2);
+    let log = rig.store.log(tp(0)).unwrap();
+    assert_eq!((log.start(), log.appended()), (3, 4));
+}
+
+#[test]
+fn what_a_fenced_log_keeps_waits_for_space() {
+    let mut rig = Rig::ready(7, small(), 2, &Config::default());
+    rig.append(0, &batch(2, 300, 1), false).unwrap();
+    rig.settle();
+    rig.disk.faults.broken = Some("t-0/".into());
+    rig.append(0, &batch(1, 20_000, 2), false).unwrap();
+    rig.settle();
+    rig.disk.faults.broken = None;
+    rig.disk.faults.space = rig.disk.used() + 60_000;
+    for round in 0..40 {
+        let _ = rig.append(1, &batch(1, 3_000, round), true);
+        rig.settle();
+    }
+    let stuck = rig.store.log(tp(1)).unwrap().flushed();
+    assert!(stuck < 40);
+    rig.disk.faults.space = u64::MAX;
+    rig.pass_ms(1000);
+    rig.settle();
+    let log = rig.store.log(tp(1)).unwrap();
+    assert_eq!(log.flushed(), log.appended());
+    rig.disk.crash(faulty::Loss::Killed);
+    let (rig, _) = boot(rig, &Config::default(), 2);
+    assert_eq!(rig.store.log(tp(0)).unwrap().appended(), 2);
+}

@@ -348,6 +348,15 @@ impl Store {
             first: log.segments.front().map_or(log.start, |s| s.base),
             known,
         };
+        let deleted = how == Some(How::Delete);
+        if !clean && !deleted && (log.journal_entry.is_some() || log.start_in.is_some()) {
+            self.unsaved.insert(index, tp);
+        }
+        if let LogState::Fenced(why) = &log.state
+            && !deleted
+        {
+            self.out_of_use.insert(tp, why.clone());
+        }
         match how {
             Some(How::Stop) => {
                 if let Some(stopped) = &mut self.stopped {
@@ -364,6 +373,8 @@ impl Store {
             Some(How::Delete | How::Cut(_)) | None => {
                 self.opened.logs.remove(&tp);
                 self.given_up.remove(&tp);
+                self.out_of_use.remove(&tp);
+                self.unsaved.retain(|_, unsaved| *unsaved != tp);
             }
         }
         for segment in &mut log.segments {
@@ -388,6 +399,8 @@ impl Store {
             });
         if taken {
             self.waiting_open.push((index, leader_epoch));
+        } else if let Some(why) = self.out_of_use.get(&log.tp) {
+            self.fence(index, why.clone());
         } else {
             self.start_loading(index, leader_epoch);
         }

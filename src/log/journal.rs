@@ -31,6 +31,10 @@ pub(crate) struct JournalFile {
     pub done: usize,
     /// Logs whose newest log start is recorded here.
     pub starts: Vec<LogIndex>,
+    /// Logs out of use with something here that they have nowhere else; see `keep`.
+    pub kept: Vec<LogIndex>,
+    /// What such logs have here is in a file of its own too.
+    pub copied: Vec<LogIndex>,
 }
 
 /// The file is needed until the segment `base` of `log` is flushed up to `byte_end`, and all its older ones are.
@@ -75,6 +79,10 @@ pub(crate) struct Journal {
     writing: Option<Rc<Block>>,
     /// No file could be made: retried at this time; until then logs write directly.
     pub refused_until: Option<Instant>,
+    /// The oldest file is being read, or what was found there is being copied.
+    pub keeping: bool,
+    /// There was no space for the copy: made again at this time.
+    pub keep_again: Option<Instant>,
 }
 
 impl Journal {
@@ -98,6 +106,8 @@ impl Journal {
             spare: None,
             writing: None,
             refused_until: None,
+            keeping: false,
+            keep_again: None,
         }
     }
 
@@ -192,6 +202,8 @@ impl Journal {
             urged: false,
             done: 0,
             starts: Vec::new(),
+            kept: Vec::new(),
+            copied: Vec::new(),
         });
         self.next_number += 1;
         self.prepare(config, ops);
@@ -288,7 +300,7 @@ impl Journal {
         let oldest = self.oldest()?;
         let fits = HEADER_BYTES + oldest.starts.len() * PART_BYTES <= BLOCK_BYTES;
         let last = oldest.done == oldest.parts.len() && !oldest.starts.is_empty();
-        (last && fits).then(|| std::mem::take(&mut oldest.starts))
+        (last && fits && oldest.kept.is_empty()).then(|| std::mem::take(&mut oldest.starts))
     }
 
     /// Someone waits for this frame to be flushed.
@@ -340,6 +352,13 @@ impl Journal {
         }
     }
 
+    /// The sequences of the frames in the oldest file, if it is this one.
+    pub fn sequences_of_oldest(&self, number: u64) -> Option<(u64, u64)> {
+        let mut files = self.files.iter();
+        let (oldest, next) = (files.next()?, files.next()?);
+        (oldest.number == number).then_some((oldest.first_sequence, next.first_sequence))
+    }
+
     pub fn release_oldest(&mut self) {
         let file = self.files.pop_front().expect("there is an oldest").file;
         self.released.push_back((file, self.sequence + 1));
@@ -347,7 +366,7 @@ impl Journal {
 
     /// Nothing of it is in flight.
     pub fn is_still(&self) -> bool {
-        self.in_flight.is_none() && !self.flushing && self.opening.is_none()
+        self.in_flight.is_none() && !self.flushing && self.opening.is_none() && !self.keeping
     }
 
     pub fn all_files(&self) -> impl Iterator<Item = FileId> {

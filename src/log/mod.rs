@@ -13,7 +13,9 @@
 //! - `start <= flushed <= safe <= written <= appended`, and none goes back while a log is open (a cut opens it anew).
 //! - A byte enters the journal only against space that its segment already has; bytes get their way in order.
 //! - A flush counts for exactly the writes whose completion was seen before it was issued.
-//! - A journal file is overwritten only once a flushed frame says that nothing in it is needed.
+//! - A journal file is overwritten only once a flushed frame says that nothing in it is needed. What a fenced log has in it, and
+//!   nowhere else, is copied first (`keep`): what was acknowledged survives a kill after an error too.
+//! - After an error nothing of that log is written or flushed again before the next boot, whoever gives it up and opens it.
 //! - Where the offset index of a segment exists beside a later segment, the segment is whole, flushed and of exact length.
 //! - Files of segments appear in order of their offsets and go in that order, or from the end on.
 //!
@@ -29,6 +31,7 @@
 //! | while a segment is closed | exact length, some side files, no index | it is walked and closed again; the index is written last |
 //! | between renames of retention | the oldest segments are gone, in order | a log that begins later |
 //! | between the removals of a cut | the newest segments are gone, in order | a log that is cut less than was asked |
+//! | a fenced log's copy in flight | the journal file that it is made of, whole |
 //! | a mark in flight | as without it | the log is as it was before it was given up, deleted or cut |
 //! | a killed process's writes still under way | bytes that land later | a change of size waits for them, before anything is read |
 //! | replay itself | segments with some parts, journals as they were | the same again: the generation is raised last |
@@ -55,6 +58,7 @@ mod frame;
 mod generation;
 mod index;
 mod journal;
+mod keep;
 mod load;
 mod ops;
 mod partition;

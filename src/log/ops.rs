@@ -30,6 +30,14 @@ pub(crate) enum Task {
         /// Frames written when the flush was issued: it counts for these and no later one.
         sequence: u64,
     },
+    /// The oldest journal file is read back for what logs out of use have in it, ...
+    JournalRead {
+        number: u64,
+    },
+    /// ... and that is copied.
+    JournalKeep {
+        number: u64,
+    },
     SegmentAllocate {
         log: LogIndex,
         base: i64,
@@ -106,6 +114,8 @@ impl Task {
             | Task::JournalClear
             | Task::JournalWrite
             | Task::JournalFlush { .. }
+            | Task::JournalRead { .. }
+            | Task::JournalKeep { .. }
             | Task::Loose => None,
         }
     }

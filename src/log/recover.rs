@@ -16,6 +16,7 @@ use super::finish;
 use super::frame::{self, Frame, Part, PartKind};
 use super::generation::{self, Generation, Known};
 use super::journal;
+use super::keep;
 use super::op::{DiskDone, DiskError, DiskOp, DiskResult, FileId};
 use super::ops::{parse_partition_metadata, segment_path};
 use super::planted::{Bug, planted};
@@ -63,6 +64,10 @@ enum Then {
         name: String,
     },
     JournalRead,
+    Kept {
+        name: String,
+        shard: ShardIndex,
+    },
     Metadata {
         dir: String,
     },
@@ -141,6 +146,9 @@ pub struct Replay {
     dirs: Vec<String>,
     dir_of: BTreeMap<(TopicId, i32), String>,
     frames: BTreeMap<ShardIndex, Vec<Frame>>,
+    /// What fenced logs kept of frames that are gone.
+    kept_files: Vec<(String, ShardIndex)>,
+    kept: BTreeMap<ShardIndex, Vec<Frame>>,
     /// By directory name: log starts, high watermarks and ends, if the last stop was clean.
     checkpoints: [BTreeMap<String, i64>; 3],
     /// What deletions left.
@@ -201,6 +209,8 @@ impl Replay {
             dirs: Vec::new(),
             dir_of: BTreeMap::new(),
             frames: BTreeMap::new(),
+            kept_files: Vec::new(),
+            kept: BTreeMap::new(),
             checkpoints: Default::default(),
             leftovers: Vec::new(),
             journal_file: None,
@@ -268,6 +278,8 @@ impl Replay {
                         self.dirs.push(e.name);
                     } else if let Some((shard, _)) = journal::parse_file_name(&e.name) {
                         self.journals.insert(e.name, shard);
+                    } else if let Some(shard) = keep::parse_file_name(&e.name) {
+                        self.kept_files.push((e.name, shard));
                     }
                 }
             }
@@ -299,6 +311,15 @@ impl Replay {
                 ));
             }
             (Then::JournalRead, Ok(DiskDone::Read(bytes))) => self.read_frames(&bytes),
+            (Then::Kept { name, shard }, Ok(DiskDone::Read(bytes))) => {
+                let current = self.generation.number;
+                let mut frames = frames_of(&bytes, shard);
+                if frames.iter().map(|f| f.file_bytes).sum::<usize>() != bytes.len() {
+                    return Err(format!("{name} is damaged: acknowledged records are in it"));
+                }
+                frames.retain(|f| f.header.generation == current);
+                self.kept.entry(shard).or_default().extend(frames);
+            }
             (Then::Metadata { dir }, Ok(DiskDone::Read(bytes))) => {
                 let partition = dir.rsplit_once('-').and_then(|(_, p)| p.parse().ok());
                 if let (Some(topic), Some(partition)) =
@@ -357,30 +378,23 @@ impl Replay {
                 self.surplus.push(name.clone());
             }
         }
+        for (name, shard) in std::mem::take(&mut self.kept_files) {
+            self.surplus.push(name.clone());
+            if !self.clean {
+                let path = name.clone();
+                self.todo
+                    .push_back((DiskOp::ReadFile { path }, Then::Kept { name, shard }));
+            }
+        }
         self.phase = Phase::Journals;
     }
 
     fn read_frames(&mut self, bytes: &Bytes) {
         let (_, shard) = self.journal_file.take().expect("it was opened");
-        let frames = self.frames.entry(shard).or_default();
-        let mut at = 0;
-        while at < bytes.len() {
-            let found = frame::decode(&bytes.slice(at..)).filter(|f| {
-                let h = &f.header;
-                h.at == at as u64 && h.shard == u32::from(shard.0)
-            });
-            match found {
-                Some(f) => {
-                    at += f.file_bytes;
-                    let current = f.header.generation == self.generation.number;
-                    if current || planted(Bug::AcceptOldGeneration) {
-                        frames.push(f);
-                    }
-                }
-                // A torn frame, or the rest of an older one: the next may begin at any block.
-                None => at += BLOCK_BYTES,
-            }
-        }
+        let current = self.generation.number;
+        let mut found = frames_of(bytes, shard);
+        found.retain(|f| f.header.generation == current || planted(Bug::AcceptOldGeneration));
+        self.frames.entry(shard).or_default().extend(found);
     }
 
     // -- which parts count
@@ -408,6 +422,9 @@ impl Replay {
             logs = self.checkpointed();
         }
         let mut told = Vec::new();
+        for shard in self.kept.keys() {
+            self.frames.entry(*shard).or_default();
+        }
         for (shard, frames) in std::mem::take(&mut self.frames) {
             self.sift(shard, frames, &mut told);
         }
@@ -477,6 +494,13 @@ impl Replay {
             );
             self.report.breaks.push((shard, first, last));
         }
+        // Of frames that are gone: parts of fenced logs alone, or a part of another log would come without its mark.
+        let kept = self.kept.remove(&shard).unwrap_or_default();
+        frames.extend(
+            kept.into_iter()
+                .filter(|f| !have.contains(&f.header.sequence)),
+        );
+        frames.sort_by_key(|f| f.header.sequence);
         let mut of_log: BTreeMap<TopicPartition, Told> = BTreeMap::new();
         for part in frames.into_iter().flat_map(|f| f.parts) {
             let h = part.header;
@@ -758,4 +782,25 @@ impl Replay {
                 .push_back((DiskOp::Remove { path }, Then::Nothing));
         }
     }
+}
+
+/// The frames in a file of this shard, of whatever generation.
+fn frames_of(bytes: &Bytes, shard: ShardIndex) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let found = frame::decode(&bytes.slice(at..)).filter(|f| {
+            let h = &f.header;
+            h.at == at as u64 && h.shard == u32::from(shard.0)
+        });
+        match found {
+            Some(f) => {
+                at += f.file_bytes;
+                frames.push(f);
+            }
+            // A torn frame, or the rest of an older one: the next may begin at any block.
+            None => at += BLOCK_BYTES,
+        }
+    }
+    frames
 }

@@ -55,6 +55,10 @@ pub struct Store {
     pub(super) deletions: BTreeSet<(Instant, String)>,
     /// Logs given up since boot, as they were left.
     pub(super) given_up: BTreeMap<TopicPartition, StoppedLog>,
+    /// Fenced logs given up since boot: until the next one nobody may open them.
+    pub(super) out_of_use: BTreeMap<TopicPartition, Fenced>,
+    /// Logs that ended and have something in the journal that they have nowhere else.
+    pub(super) unsaved: BTreeMap<LogIndex, TopicPartition>,
     pub(super) stopped: Option<Stopped>,
     pub(super) files_closed: bool,
     pub(super) failed: Option<String>,
@@ -101,6 +105,8 @@ impl Store {
             load_again: Vec::new(),
             deletions: BTreeSet::new(),
             given_up: BTreeMap::new(),
+            out_of_use: BTreeMap::new(),
+            unsaved: BTreeMap::new(),
             stopped: None,
             files_closed: false,
             failed: None,
@@ -119,7 +125,8 @@ impl Store {
     // -- logs
 
     /// Opens the log's directory, or makes it if there is none. Until the state is Ready nothing can be appended or read.
-    /// A directory of another topic id in the way is renamed `-delete` first.
+    /// A directory of another topic id in the way is renamed `-delete` first. A log that was fenced stays so until the next
+    /// boot: what it has in the journal is missing in its segments.
     pub fn open(
         &mut self,
         tp: TopicPartition,
@@ -469,6 +476,8 @@ impl Store {
                 Ok(_) => self.journal_flushed(sequence),
                 Err(e) => self.fail(format!("the journal cannot be flushed: {e}")),
             },
+            Task::JournalRead { number } => self.journal_read(number, result),
+            Task::JournalKeep { number } => self.journal_kept(number, result),
             Task::SegmentAllocate { log, base, to } => self.allocated(log, base, to, result),
             task @ Task::SegmentWrite { .. } => self.segment_written(task, result),
             Task::SegmentFlush { log, base, to } => self.segment_flushed(log, base, to, result),

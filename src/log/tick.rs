@@ -13,6 +13,10 @@ impl Store {
             self.journal.refused_until = None;
             self.journal.prepare(&self.config, &mut self.ops);
         }
+        if self.journal.keep_again.is_some_and(|at| at <= now.mono) {
+            self.journal.keep_again = None;
+            self.release_journal();
+        }
         for index in std::mem::take(&mut self.full) {
             let Some(log) = self.logs[index as usize].as_deref_mut() else {
                 continue;
@@ -95,6 +99,7 @@ impl Store {
                 .flatten()
                 .map(|at| at.after_ms(self.config.failure_timeout_ms)),
             self.journal.refused_until,
+            self.journal.keep_again,
         ]
         .into_iter()
         .flatten()

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::batch::Batch;
 use crate::log::faulty::Loss;
-use crate::log::{Fenced, Log, LogState};
+use crate::log::{Log, LogState};
 use crate::model::{TopicId, TopicPartition};
 
 /// Base timestamp of batch 0.
@@ -61,8 +61,6 @@ struct Part {
     loss: Option<Loss>,
     /// The process was stopping when it ended: what came with the stop was appended and not seen here.
     stopped: bool,
-    /// An error fenced it once: what its journal held beyond its segments may be gone, and is said to be.
-    hurt: bool,
     /// The highest high watermark that any client saw in this life.
     high_watermark: i64,
     /// Everything below was read in order by a reader that began after the storm.
@@ -88,7 +86,6 @@ pub(super) struct Oracle {
     /// For the reader of a trace.
     pub notes: Vec<String>,
     failure: Option<String>,
-    over: bool,
 }
 
 impl Oracle {
@@ -327,11 +324,6 @@ impl Oracle {
 
     // -- what the world does
 
-    /// A replica is out of use for good, by an injected error: the run has nothing more to say.
-    pub fn is_over(&self) -> bool {
-        self.over
-    }
-
     /// The process was stopping when it ended.
     pub fn stopped(&mut self) {
         for part in self.parts.values_mut() {
@@ -362,14 +354,8 @@ impl Oracle {
         if let LogState::Fenced(why) = log.state()
             && !self.fences_allowed
         {
-            if part.hurt && matches!(why, Fenced::Loss { .. }) {
-                self.over = true;
-                return None;
-            }
             self.fail(format!("{} is fenced without an error: {why:?}", name(tp)));
         }
-        let part = self.parts.entry(tp).or_default();
-        part.hurt |= matches!(log.state(), LogState::Fenced(_));
         if !log.is_ready() {
             return None;
         }
@@ -402,11 +388,7 @@ impl Oracle {
             _ => log.appended(),
         };
         let before = part.appended;
-        // What a fenced replica held in the journal and nobody flushed may be gone, as after a loss of power.
-        let loss = match part.loss.take() {
-            Some(Loss::Killed) if std::mem::take(&mut part.hurt) => Some(Loss::Some),
-            loss => loss,
-        };
+        let loss = part.loss.take();
         part.opened = Some(end);
         part.ends.push((self.life, end));
         self.notes.push(format!(

@@ -143,9 +143,6 @@ impl World {
     pub fn run(&mut self) {
         let end = self.plan.storm.after_ms(CALM_MS);
         while self.phase != Phase::Over && self.oracle.failure().is_none() {
-            if self.oracle.is_over() {
-                return;
-            }
             let Some((at, what)) = self.queue.pop() else {
                 return self.hang("nothing is left to happen");
             };
