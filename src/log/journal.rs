@@ -15,6 +15,10 @@ use super::partition::Marks;
 use crate::model::limit::BLOCK_BYTES;
 use crate::model::{Instant, ShardIndex};
 
+/// Bytes of a new file that are zeroed in one write: frames that someone waits for queue behind it at the device. With the whole file
+/// (16 MiB) in one, the 99.9th percentile of 2,000 records/s was 21 ms while files were made.
+const CLEAR_BYTES: usize = 256 * 1024;
+
 /// A file in use: the active one is the last.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
@@ -62,6 +66,8 @@ pub(crate) struct Journal {
     /// later) is flushed: boot would take what is missing in it for lost.
     released: VecDeque<(FileId, u64)>,
     opening: Option<FileId>,
+    /// What the file being opened is filled with.
+    zeros: Option<Rc<Block>>,
     /// File numbers on disk, `[0..files_known)` are in use or free or being opened.
     files_known: u32,
     next_number: u64,
@@ -94,6 +100,7 @@ impl Journal {
             free: Vec::new(),
             released: VecDeque::new(),
             opening: None,
+            zeros: None,
             files_known: 0,
             next_number: 0,
             sequence: 0,
@@ -141,28 +148,42 @@ impl Journal {
 
     /// The first file is used at once; later ones are zeroed in the background first.
     pub fn opened(&mut self, config: &StoreConfig, ops: &mut Ops) {
-        let file = self.opening.expect("one is being opened");
         if self.files.is_empty() && self.free.is_empty() {
-            self.free.push(file);
-            self.opening = None;
+            self.free.extend(self.opening.take());
             return;
         }
-        let zeros = Block::new(config.journal_file_bytes as usize);
-        zeros.append_with(config.journal_file_bytes as usize, |_| ());
-        let data = vec![MemSpan::new(&zeros, 0, zeros.len())];
-        ops.issue(
-            Task::JournalClear,
-            DiskOp::Write {
-                file,
-                at: 0,
-                data,
-                sync: true,
-            },
-        );
+        let len = CLEAR_BYTES.min(config.journal_file_bytes as usize);
+        let zeros = Block::new(len);
+        zeros.append_with(len, |_| ());
+        self.zeros = Some(zeros);
+        self.clear(0, config, ops);
     }
 
-    pub fn cleared(&mut self) {
+    /// The file being opened is zeroed up to here.
+    pub fn cleared(&mut self, to: u64, config: &StoreConfig, ops: &mut Ops) {
+        if to < u64::from(config.journal_file_bytes) {
+            return self.clear(to, config, ops);
+        }
+        self.zeros = None;
         self.free.extend(self.opening.take());
+    }
+
+    /// Zeroes the next piece; the last one is flushed, and all others with it.
+    fn clear(&mut self, at: u64, config: &StoreConfig, ops: &mut Ops) {
+        let file = self.opening.expect("one is being opened");
+        let zeros = self.zeros.as_ref().expect("made when the file was opened");
+        let left = u64::from(config.journal_file_bytes) - at;
+        let len = left.min(zeros.len() as u64) as usize;
+        let to = at + len as u64;
+        ops.issue(
+            Task::JournalClear { to },
+            DiskOp::Write {
+                file,
+                at,
+                data: vec![MemSpan::new(zeros, 0, len)],
+                sync: left == len as u64,
+            },
+        );
     }
 
     pub fn open_failed(&mut self, retry_at: Instant) {

@@ -24,7 +24,9 @@ pub struct Ids {
 pub(crate) enum Task {
     JournalOpen,
     /// Zeroes a new journal file, so that later frames overwrite written blocks.
-    JournalClear,
+    JournalClear {
+        to: u64,
+    },
     JournalWrite,
     JournalFlush {
         /// Frames written when the flush was issued: it counts for these and no later one.
@@ -111,7 +113,7 @@ impl Task {
             | Task::Load { log }
             | Task::End { log } => Some(*log),
             Task::JournalOpen
-            | Task::JournalClear
+            | Task::JournalClear { .. }
             | Task::JournalWrite
             | Task::JournalFlush { .. }
             | Task::JournalRead { .. }

@@ -461,9 +461,9 @@ impl Store {
                 }
                 Err(e) => self.fail(format!("the journal cannot be opened: {e}")),
             },
-            Task::JournalClear => match result {
+            Task::JournalClear { to } => match result {
                 Ok(_) => {
-                    self.journal.cleared();
+                    self.journal.cleared(to, &self.config, &mut self.ops);
                     self.retry_queue();
                 }
                 Err(e) => self.fail(format!("the journal cannot be written: {e}")),
