@@ -31,12 +31,13 @@ impl Disk {
                 create,
                 allocate,
             } => {
-                let (open, len) = files::open(&self.dir, &path, create, allocate)?;
+                let (open, len, unsynced) = files::open(&self.dir, &path, create, allocate)?;
+                files::synced(Ok(unsynced))?;
                 let before = self.files.insert(file, open);
                 assert!(before.is_none(), "a file id names one file");
                 Ok(DiskDone::Opened { len })
             }
-            DiskOp::Allocate { file, to } => files::allocate(self.file(file)?, to),
+            DiskOp::Allocate { file, to } => files::synced(files::allocate(self.file(file)?, to)),
             DiskOp::Write {
                 file,
                 at,
@@ -53,17 +54,19 @@ impl Disk {
             }
             DiskOp::Flush { file } => flush(self.file(file)?),
             DiskOp::Read { file, at, len } => read(self.file(file)?, at, len),
-            DiskOp::Truncate { file, len } => files::truncate(self.file(file)?, len),
+            DiskOp::Truncate { file, len } => files::synced(files::truncate(self.file(file)?, len)),
             DiskOp::Close { file } => {
                 self.files.remove(&file);
                 Ok(DiskDone::Done)
             }
-            DiskOp::MakeDir { path } => files::make_dir(&self.dir, &path),
-            DiskOp::Rename { from, to } => files::rename(&self.dir, &from, &to),
-            DiskOp::Remove { path } => files::remove(&self.dir, &path),
+            DiskOp::MakeDir { path } => files::synced(files::make_dir(&self.dir, &path)),
+            DiskOp::Rename { from, to } => files::synced(files::rename(&self.dir, &from, &to)),
+            DiskOp::Remove { path } => files::synced(files::remove(&self.dir, &path)),
             DiskOp::List { path } => files::list(&self.dir, &path),
             DiskOp::ReadFile { path } => files::read_file(&self.dir, &path),
-            DiskOp::Replace { path, data } => files::replace(&self.dir, &path, &data),
+            DiskOp::Replace { path, data } => {
+                files::synced(files::replace(&self.dir, &path, &data))
+            }
         }
     }
 

@@ -1,5 +1,8 @@
-//! What is done to files and directories, as plain blocking calls: carried out by the helper thread of a shard, and by the
+//! What is done to files and directories, as plain blocking calls: carried out by the helper threads of a shard, and by the
 //! blocking driver at boot.
+//!
+//! What changes something comes in two halves: the change, and [`Unsynced`], which makes it durable. So many changes can
+//! share one sync.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -25,6 +28,82 @@ pub struct OpenFile {
     pub cached: Arc<OwnedFd>,
 }
 
+/// What an operation changed and a loss of power may still take back.
+#[derive(Default, Debug)]
+pub struct Unsynced {
+    file: Option<Arc<OwnedFd>>,
+    dirs: Vec<PathBuf>,
+    /// A replacement that takes its name once its bytes are durable.
+    rename: Option<(PathBuf, PathBuf)>,
+}
+
+impl Unsynced {
+    fn file(file: Arc<OwnedFd>) -> Unsynced {
+        Unsynced {
+            file: Some(file),
+            ..Unsynced::default()
+        }
+    }
+
+    fn parent_of(full: &Path) -> Unsynced {
+        Unsynced {
+            dirs: vec![parent(full).to_path_buf()],
+            ..Unsynced::default()
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.file.is_none() && self.dirs.is_empty() && self.rename.is_none()
+    }
+
+    /// Makes it durable, by itself.
+    pub fn sync(mut self) -> io::Result<()> {
+        loop {
+            if let Some(file) = &self.file {
+                rustix::fs::fsync(file)?;
+            }
+            for dir in &self.dirs {
+                File::open(dir)?.sync_all()?;
+            }
+            match self.renamed()? {
+                Some(renamed) => self = renamed,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The second half of a replacement, to be called when the first is durable. Gives what is to be made durable then.
+    pub fn renamed(self) -> io::Result<Option<Unsynced>> {
+        let Some((from, to)) = self.rename else {
+            return Ok(None);
+        };
+        fs::rename(&from, &to)?;
+        Ok(Some(Unsynced::parent_of(&to)))
+    }
+
+    /// Whether a sync of the file system on `device` makes it durable.
+    pub fn is_on(&self, device: u64) -> bool {
+        let is =
+            |stat: rustix::io::Result<rustix::fs::Stat>| stat.is_ok_and(|s| s.st_dev == device);
+        let renamed = self.rename.iter().map(|(_, to)| parent(to));
+        self.file.iter().all(|file| is(rustix::fs::fstat(file)))
+            && self
+                .dirs
+                .iter()
+                .map(PathBuf::as_path)
+                .chain(renamed)
+                .all(|dir| is(rustix::fs::stat(dir)))
+    }
+}
+
+pub type Changed = Result<Unsynced, DiskError>;
+
+/// For those who change one thing at a time.
+pub fn synced(changed: Changed) -> DiskResult {
+    changed?.sync().map_err(|error| error_of(&error))?;
+    Ok(DiskDone::Done)
+}
+
 pub fn error_of(error: &io::Error) -> DiskError {
     match error.raw_os_error() {
         Some(errno) => error_of_errno(errno),
@@ -41,18 +120,18 @@ pub fn error_of_errno(errno: i32) -> DiskError {
     }
 }
 
-/// See [`crate::log::DiskOp::Open`]. Gives the file and its size.
+/// See [`crate::log::DiskOp::Open`]. Gives the file and its size too.
 pub fn open(
     dir: &Path,
     path: &str,
     create: bool,
     allocate: u64,
-) -> Result<(OpenFile, u64), DiskError> {
+) -> Result<(OpenFile, u64, Unsynced), DiskError> {
     let full = dir.join(path);
     open_file(&full, create, allocate).map_err(|error| error_of(&error))
 }
 
-fn open_file(full: &Path, create: bool, allocate: u64) -> io::Result<(OpenFile, u64)> {
+fn open_file(full: &Path, create: bool, allocate: u64) -> io::Result<(OpenFile, u64, Unsynced)> {
     let mode = Mode::from_raw_mode(0o644);
     let base = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOATIME;
     let open_at = |flags: OFlags| -> rustix::io::Result<OwnedFd> {
@@ -79,22 +158,21 @@ fn open_file(full: &Path, create: bool, allocate: u64) -> io::Result<(OpenFile, 
     };
     // Only a hint; some file systems refuse it.
     let _ = rustix::fs::fadvise(&cached, 0, None, Advice::Random);
+    let cached = Arc::new(cached);
     let mut len = rustix::fs::fstat(&cached)?.st_size as u64;
+    let mut unsynced = Unsynced::default();
     if create && len < allocate {
         reserve(cached.as_fd(), allocate)?;
         len = allocate;
-        rustix::fs::fsync(&cached)?;
-    } else if created {
-        rustix::fs::fsync(&cached)?;
+        unsynced = Unsynced::file(Arc::clone(&cached));
     }
     if created {
-        sync_parent(full)?;
+        unsynced = Unsynced {
+            file: Some(Arc::clone(&cached)),
+            ..Unsynced::parent_of(full)
+        };
     }
-    let file = OpenFile {
-        direct,
-        cached: Arc::new(cached),
-    };
-    Ok((file, len))
+    Ok((OpenFile { direct, cached }, len, unsynced))
 }
 
 fn reserve(file: impl AsFd, to: u64) -> io::Result<()> {
@@ -106,51 +184,52 @@ fn reserve(file: impl AsFd, to: u64) -> io::Result<()> {
     }
 }
 
-pub fn allocate(file: &OpenFile, to: u64) -> DiskResult {
-    done(|| {
+pub fn allocate(file: &OpenFile, to: u64) -> Changed {
+    changed(|| {
         if (rustix::fs::fstat(&file.cached)?.st_size as u64) < to {
             reserve(file.cached.as_fd(), to)?;
         }
-        Ok(rustix::fs::fsync(&file.cached)?)
+        Ok(Unsynced::file(Arc::clone(&file.cached)))
     })
 }
 
-pub fn truncate(file: &OpenFile, len: u64) -> DiskResult {
-    done(|| {
+pub fn truncate(file: &OpenFile, len: u64) -> Changed {
+    changed(|| {
         rustix::fs::ftruncate(&file.cached, len)?;
-        Ok(rustix::fs::fsync(&file.cached)?)
+        Ok(Unsynced::file(Arc::clone(&file.cached)))
     })
 }
 
-pub fn make_dir(dir: &Path, path: &str) -> DiskResult {
-    done(|| {
+pub fn make_dir(dir: &Path, path: &str) -> Changed {
+    changed(|| {
+        let mut unsynced = Unsynced::default();
         let mut full = dir.to_path_buf();
         for part in path.split('/').filter(|part| !part.is_empty()) {
             full.push(part);
             match fs::create_dir(&full) {
-                Ok(()) => sync_parent(&full)?,
+                Ok(()) => unsynced.dirs.push(parent(&full).to_path_buf()),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && full.is_dir() => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(unsynced)
     })
 }
 
-pub fn rename(dir: &Path, from: &str, to: &str) -> DiskResult {
-    done(|| {
+pub fn rename(dir: &Path, from: &str, to: &str) -> Changed {
+    changed(|| {
         let (from, to) = (dir.join(from), dir.join(to));
         fs::rename(&from, &to)?;
-        sync_parent(&to)?;
+        let mut unsynced = Unsynced::parent_of(&to);
         if from.parent() != to.parent() {
-            sync_parent(&from)?;
+            unsynced.dirs.push(parent(&from).to_path_buf());
         }
-        Ok(())
+        Ok(unsynced)
     })
 }
 
-pub fn remove(dir: &Path, path: &str) -> DiskResult {
-    done(|| {
+pub fn remove(dir: &Path, path: &str) -> Changed {
+    changed(|| {
         let full = dir.join(path);
         let removed = match fs::symlink_metadata(&full) {
             Ok(meta) if meta.is_dir() => fs::remove_dir_all(&full),
@@ -158,9 +237,9 @@ pub fn remove(dir: &Path, path: &str) -> DiskResult {
             Err(error) => Err(error),
         };
         match removed {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Unsynced::default()),
             Err(error) => Err(error),
-            Ok(()) => sync_parent(&full),
+            Ok(()) => Ok(Unsynced::parent_of(&full)),
         }
     })
 }
@@ -199,34 +278,34 @@ pub fn read_file(dir: &Path, path: &str) -> DiskResult {
     read().map(DiskDone::Read).map_err(|error| error_of(&error))
 }
 
-pub fn replace(dir: &Path, path: &str, data: &[u8]) -> DiskResult {
-    done(|| {
+pub fn replace(dir: &Path, path: &str, data: &[u8]) -> Changed {
+    changed(|| {
         let full = dir.join(path);
         let mut temporary = full.clone().into_os_string();
         temporary.push(REPLACEMENT_SUFFIX);
         let temporary = PathBuf::from(temporary);
         let written = File::create(&temporary).and_then(|mut file| {
             file.write_all(data)?;
-            file.sync_all()
+            Ok(file)
         });
-        if let Err(error) = written {
-            // On a full disk the half-written copy must not take space for good.
-            let _ = fs::remove_file(&temporary);
-            return Err(error);
+        match written {
+            Ok(file) => Ok(Unsynced {
+                rename: Some((temporary, full)),
+                ..Unsynced::file(Arc::new(file.into()))
+            }),
+            Err(error) => {
+                // On a full disk the half-written copy must not take space for good.
+                let _ = fs::remove_file(&temporary);
+                Err(error)
+            }
         }
-        fs::rename(&temporary, &full)?;
-        sync_parent(&full)
     })
 }
 
-fn done(work: impl FnOnce() -> io::Result<()>) -> DiskResult {
-    match work() {
-        Ok(()) => Ok(DiskDone::Done),
-        Err(error) => Err(error_of(&error)),
-    }
+fn changed(work: impl FnOnce() -> io::Result<Unsynced>) -> Changed {
+    work().map_err(|error| error_of(&error))
 }
 
-fn sync_parent(full: &Path) -> io::Result<()> {
-    let parent = full.parent().unwrap_or(Path::new("/"));
-    File::open(parent)?.sync_all()
+fn parent(full: &Path) -> &Path {
+    full.parent().unwrap_or(Path::new("/"))
 }

@@ -19,20 +19,23 @@
 
 pub mod blocking;
 mod files;
+mod helper;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use self::files::OpenFile;
+use self::helper::{Job, JobDone, help};
 use crate::log::{DiskDone, DiskError, DiskOp, DiskResult, FileId, MemSpan, OpId};
+use crate::model::limit::READ_BYTES_MAX;
 use crate::shard::Event;
 
 /// Set in the `user_data` of every entry of this room.
@@ -45,7 +48,7 @@ const FLUSH_BIT: u64 = 1;
 const PIECES_MAX: usize = 1024;
 
 /// Helper threads. Most of what they do ends in an fsync, and fsyncs that wait side by side share one commit of the file system's
-/// journal: making a topic of 1,000 partitions is several times faster than with one.
+/// journal.
 const HELPERS: usize = 4;
 
 /// How often an operation that the kernel interrupted is tried again before that counts as an error.
@@ -78,6 +81,15 @@ struct InFlight {
     work: Work,
 }
 
+/// A read that is not started.
+struct WaitingRead {
+    op: OpId,
+    id: FileId,
+    file: Arc<OpenFile>,
+    at: u64,
+    len: u32,
+}
+
 enum Work {
     Write(Write),
     Flush,
@@ -85,6 +97,8 @@ enum Work {
         bytes: BytesMut,
         at: u64,
         done: usize,
+        /// Bytes that it counts for in [`Disk::read_bytes`].
+        room: usize,
     },
 }
 
@@ -103,32 +117,16 @@ struct Write {
     apart: bool,
 }
 
-/// What a helper thread is asked to do: the operations of [`DiskOp`] that have no memory of the shard in them.
-enum Job {
-    Open {
-        file: FileId,
-        path: String,
-        create: bool,
-        allocate: u64,
-    },
-    Allocate(Arc<OpenFile>, u64),
-    Truncate(Arc<OpenFile>, u64),
-    MakeDir(String),
-    Rename(String, String),
-    Remove(String),
-    List(String),
-    ReadFile(String),
-    Replace(String, Bytes),
-}
-
-type JobDone = (OpId, DiskResult, Option<(FileId, OpenFile)>);
-
 pub struct Disk {
     files: FxHashMap<FileId, Known>,
     in_flight: Slab<InFlight>,
     jobs: flume::Sender<(OpId, Job)>,
     jobs_done: flume::Receiver<JobDone>,
     jobs_in_flight: usize,
+    /// Reads that wait for memory.
+    reads_waiting: VecDeque<WaitingRead>,
+    /// Bytes that the reads in flight bring at most.
+    read_bytes: usize,
     /// Entries for the ring; the node takes them.
     pub sqes: Vec<Entry>,
 }
@@ -153,13 +151,15 @@ impl Disk {
             jobs,
             jobs_done,
             jobs_in_flight: 0,
+            reads_waiting: VecDeque::new(),
+            read_bytes: 0,
             sqes: Vec::new(),
         })
     }
 
     /// Operations whose [`Event::Disk`] has not come.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len() + self.jobs_in_flight
+        self.in_flight.len() + self.jobs_in_flight + self.reads_waiting.len()
     }
 
     /// The page-cache descriptor of an open file, for sending from it.
@@ -213,13 +213,20 @@ impl Disk {
                 }
                 self.start(op, file, Work::Flush);
             }
-            DiskOp::Read { file, at, len } => {
-                if !self.files.contains_key(&file) {
-                    return complete(events, Err(DiskError::Io(libc::EBADF)));
+            DiskOp::Read { file, at, len } => match self.open(file) {
+                Some(open) => {
+                    let read = WaitingRead {
+                        op,
+                        id: file,
+                        file: open,
+                        at,
+                        len,
+                    };
+                    self.reads_waiting.push_back(read);
+                    self.start_reads();
                 }
-                let bytes = BytesMut::zeroed(len as usize);
-                self.start(op, file, Work::Read { bytes, at, done: 0 });
-            }
+                None => complete(events, Err(DiskError::Io(libc::EBADF))),
+            },
             DiskOp::Close { file } => {
                 self.files.remove(&file);
                 complete(events, Ok(DiskDone::Done));
@@ -287,6 +294,28 @@ impl Disk {
         }
     }
 
+    /// Starts reads in order, as far as there is memory for what they bring.
+    fn start_reads(&mut self) {
+        while let Some(read) = self.reads_waiting.front() {
+            // Recovery asks for more than there is in most files: 1,000 partitions would take a gigabyte of zeroed memory.
+            let size = rustix::fs::fstat(&read.file.cached);
+            let size = size.map_or(u64::MAX, |stat| stat.st_size as u64);
+            let bytes = u64::from(read.len).min(size.saturating_sub(read.at)) as usize;
+            if self.read_bytes > 0 && self.read_bytes + bytes > READ_BYTES_MAX {
+                return;
+            }
+            let read = self.reads_waiting.pop_front().expect("there is a first");
+            self.read_bytes += bytes;
+            let work = Work::Read {
+                room: bytes,
+                bytes: BytesMut::zeroed(bytes),
+                at: read.at,
+                done: 0,
+            };
+            self.begin(read.op, read.id, read.file, work);
+        }
+    }
+
     /// `id` is open.
     fn start(&mut self, op: OpId, id: FileId, mut work: Work) {
         let known = self.files.get_mut(&id).expect("the file is open");
@@ -294,10 +323,15 @@ impl Disk {
             write.durable = write.sync && known.is_flushed();
             known.unsynced += u64::from(!write.durable);
         }
+        let file = Arc::clone(&known.open);
+        self.begin(op, id, file, work);
+    }
+
+    fn begin(&mut self, op: OpId, id: FileId, file: Arc<OpenFile>, work: Work) {
         let slot = self.in_flight.insert(InFlight {
             op,
             id,
-            file: Arc::clone(&known.open),
+            file,
             unsynced: 0,
             pending: 0,
             retries: 0,
@@ -341,7 +375,9 @@ impl Disk {
                 self.sqes.push(flush(file, user_data));
                 in_flight.pending = 1;
             }
-            Work::Read { bytes, at, done } => {
+            Work::Read {
+                bytes, at, done, ..
+            } => {
                 let rest = &mut bytes[*done..];
                 let entry = opcode::Read::new(
                     types::Fd(file.cached.as_raw_fd()),
@@ -418,6 +454,10 @@ impl Disk {
             op: done.op,
             result,
         });
+        if let Work::Read { room, .. } = done.work {
+            self.read_bytes -= room;
+            self.start_reads();
+        }
     }
 
     /// Keeps [`Known`] true after an operation.
@@ -521,41 +561,6 @@ fn flush(file: &OpenFile, user_data: u64) -> Entry {
         .flags(types::FsyncFlags::DATASYNC)
         .build()
         .user_data(user_data)
-}
-
-/// A helper thread: one operation after the other until the shard drops its end.
-fn help(
-    dir: &Path,
-    jobs: &flume::Receiver<(OpId, Job)>,
-    done: &flume::Sender<JobDone>,
-    wake: impl Fn(),
-) {
-    for (op, job) in jobs {
-        let mut opened = None;
-        let result = match job {
-            Job::Open {
-                file,
-                path,
-                create,
-                allocate,
-            } => files::open(dir, &path, create, allocate).map(|(open, len)| {
-                opened = Some((file, open));
-                DiskDone::Opened { len }
-            }),
-            Job::Allocate(file, to) => files::allocate(&file, to),
-            Job::Truncate(file, len) => files::truncate(&file, len),
-            Job::MakeDir(path) => files::make_dir(dir, &path),
-            Job::Rename(from, to) => files::rename(dir, &from, &to),
-            Job::Remove(path) => files::remove(dir, &path),
-            Job::List(path) => files::list(dir, &path),
-            Job::ReadFile(path) => files::read_file(dir, &path),
-            Job::Replace(path, data) => files::replace(dir, &path, &data),
-        };
-        if done.send((op, result, opened)).is_err() {
-            return;
-        }
-        wake();
-    }
 }
 
 #[cfg(test)]

@@ -129,3 +129,13 @@ pub const RETENTION_LOGS_PER_TURN: usize = 64;
 
 /// So long a start waits for a port to become free, milliseconds: a killed process leaves it a moment after it is gone.
 pub const PORT_FREE_MS: u64 = 2_000;
+
+/// Operations on files that wait for a helper thread from which on it makes their changes durable together, by one sync of the file system.
+/// That costs a few fsyncs, and whatever others have unwritten on the same file system.
+pub const SYNC_TOGETHER_MIN: usize = 32;
+
+/// And at most: none of them is done before all are.
+pub const SYNC_TOGETHER_MAX: usize = 128;
+
+/// Bytes that the reads of one shard's disk bring into memory at a time; a larger one goes alone. At the bound further reads wait.
+pub const READ_BYTES_MAX: usize = 16 * 1024 * 1024;

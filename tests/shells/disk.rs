@@ -210,6 +210,104 @@ fn names_are_listed_replaced_renamed_and_removed() {
     });
 }
 
+/// So many that their changes become durable together: each has its own outcome all the same.
+#[test]
+fn operations_side_by_side_do_what_one_after_the_other_does() {
+    const COUNT: u64 = 600;
+    let dir = test_dir("together");
+    let mut rig = Rig::new(&dir);
+    let each = |op: &dyn Fn(u64) -> DiskOp| (0..COUNT).map(op).collect::<Vec<_>>();
+    let made = rig.run(each(&|n| DiskOp::MakeDir {
+        path: format!("d{n}/sub"),
+    }));
+    assert!(made.iter().all(|result| *result == DONE));
+    let opened = rig.run(each(&|n| open(n, &format!("d{n}/log"), 8192)));
+    let expected = Ok(DiskDone::Opened { len: 8192 });
+    assert!(opened.iter().all(|result| *result == expected));
+    // Every seventh has no such directory; the others are not touched by that.
+    let replaced = rig.run(each(&|n| DiskOp::Replace {
+        path: match n % 7 {
+            0 => format!("missing{n}/file"),
+            _ => format!("d{n}/sub/file"),
+        },
+        data: Bytes::from(n.to_string()),
+    }));
+    for (n, result) in (0..).zip(replaced) {
+        if n % 7 == 0 {
+            assert_eq!(result, Err(DiskError::NotFound));
+        } else {
+            assert_eq!(result, DONE);
+            let read = std::fs::read_to_string(dir.join(format!("d{n}/sub/file")));
+            assert_eq!(read.unwrap(), n.to_string());
+        }
+    }
+    let mixed = rig.run(each(&|n| match n % 4 {
+        0 => DiskOp::Truncate {
+            file: FileId(n),
+            len: n,
+        },
+        1 => DiskOp::Allocate {
+            file: FileId(n),
+            to: 16384,
+        },
+        2 => DiskOp::Rename {
+            from: format!("d{n}"),
+            to: format!("e{n}"),
+        },
+        _ => DiskOp::Remove {
+            path: format!("d{n}"),
+        },
+    }));
+    assert!(mixed.iter().all(|result| *result == DONE));
+    for n in 0..COUNT {
+        let log = |name: &str| std::fs::metadata(dir.join(format!("{name}{n}/log")));
+        let (here, renamed) = (log("d"), log("e"));
+        match n % 4 {
+            0 => assert_eq!(here.unwrap().len(), n),
+            1 => assert_eq!(here.unwrap().len(), 16384),
+            2 => assert!(here.is_err() && renamed.unwrap().len() == 8192),
+            _ => assert!(here.is_err() && renamed.is_err()),
+        }
+    }
+    let left = rig.run_one(DiskOp::List {
+        path: "d1/sub".into(),
+    });
+    let Ok(DiskDone::List(left)) = left else {
+        panic!("{left:?}");
+    };
+    let names: Vec<_> = left.iter().map(|entry| &entry.name[..]).collect();
+    assert_eq!(names, ["file"], "no temporary file is left");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// More than may be in memory at a time, and one that is larger than that by itself.
+#[test]
+fn reads_beyond_the_memory_for_them_all_complete() {
+    const MIB: usize = 1 << 20;
+    let dir = test_dir("reads");
+    let mut rig = Rig::new(&dir);
+    let bytes: Vec<u8> = (0..20 * MIB as u32).map(|n| (n >> 8) as u8).collect();
+    std::fs::write(dir.join("f"), &bytes).unwrap();
+    assert!(rig.run_one(open(1, "f", 0)).is_ok());
+    let mut ranges: Vec<(usize, usize)> = (0..60).map(|n| (n * MIB / 3, 2 * MIB)).collect();
+    ranges.push((0, 20 * MIB));
+    ranges.push((20 * MIB, MIB));
+    let read = |&(at, len): &(usize, usize)| DiskOp::Read {
+        file: FileId(1),
+        at: at as u64,
+        len: len as u32,
+    };
+    let results = rig.run(ranges.iter().map(read).collect());
+    for ((at, len), result) in ranges.into_iter().zip(results) {
+        let Ok(DiskDone::Read(found)) = result else {
+            panic!("{result:?}");
+        };
+        let end = (at + len).min(bytes.len());
+        assert!(found == bytes[at..end], "{len} bytes at {at}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn more_pieces_than_the_kernel_takes_at_once_arrive_in_order() {
     let dir = test_dir("pieces");
