@@ -23,6 +23,7 @@ STAGES = [
     ("messages", ["tests/messages.py"], "every message in every version, judged by Kafka's own classes"),
     ("protocol", ["tests/protocol/run.py"], "public bug reports over raw sockets, 1 and 3 shards"),
     ("interop", ["tests/interop.py"], "real clients and Apache Kafka's tools, 1 and 3 shards"),
+    ("demo", ["tests/demo.py"], "corelane demo: passes a right broker, fails a wrong one"),
     ("restart", ["tests/restart/run.py"], "SIGKILL and SIGTERM under load, slow, full and failing disks"),
 ]
 
