@@ -27,8 +27,8 @@ Times are in milliseconds and sizes in bytes where the name does not say otherwi
 const TOPICS: &str = "
 ## Topics
 
-Set when a topic is created. A topic that does not set one has the value of the broker configs in the last column, the first
-that is set.
+Set when a topic is created, and changed while it exists (`kafka-configs --alter --topic`). A topic that does not set one has
+the value of the broker configs in the last column, the first that is set.
 
 | name | type | default | values | meaning | default from |
 |---|---|---|---|---|---|

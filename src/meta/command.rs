@@ -1,7 +1,7 @@
 //! What is asked of the controller, and what became of it.
 
 use super::config::ConfigEntry;
-use super::record::ShardEndpoints;
+use super::record::{Resource, ShardEndpoints};
 use crate::model::{ErrorCode, NodeId, TopicId, Uuid};
 
 /// One topic of a CreateTopics.
@@ -48,6 +48,29 @@ pub struct NewPartitions {
     pub assignments: Option<Vec<Vec<NodeId>>>,
 }
 
+/// What becomes of one config of a resource.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConfigOp {
+    Set(String),
+    /// Back to what applies without it.
+    Delete,
+    /// Items, separated by commas, that a list shall have too.
+    Append(String),
+    /// Items that a list shall not have.
+    Subtract(String),
+}
+
+/// The configs of one resource change: all as asked, or none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigChange {
+    pub resource: Resource,
+    pub name: String,
+    /// Each key once.
+    pub ops: Vec<(String, ConfigOp)>,
+    /// What is not named goes (the old AlterConfigs).
+    pub replace: bool,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
     CreateTopics {
@@ -62,6 +85,11 @@ pub enum Command {
     },
     CreatePartitions {
         topics: Vec<NewPartitions>,
+        validate_only: bool,
+    },
+    /// Each resource once.
+    AlterConfigs {
+        changes: Vec<ConfigChange>,
         validate_only: bool,
     },
     /// A block of producer ids for a node.
@@ -140,6 +168,8 @@ pub enum OutcomeResult {
     DeleteTopics(Vec<DeletedTopic>),
     /// Topic, and why it was refused.
     CreatePartitions(Vec<(String, Option<ApiError>)>),
+    /// Why each change was refused, in the order of the command.
+    AlterConfigs(Vec<Option<ApiError>>),
     ProducerIds(ProducerIdBlock),
     /// The process may serve once it has applied up to the outcome's offset.
     Registered,
@@ -153,4 +183,11 @@ pub struct Outcome {
     pub result: OutcomeResult,
     /// What the command changed is visible in every image that has applied `[0..offset)`.
     pub offset: u64,
+}
+
+impl Outcome {
+    /// An outcome that needed nobody else.
+    pub fn local(result: OutcomeResult) -> Outcome {
+        Outcome { result, offset: 0 }
+    }
 }

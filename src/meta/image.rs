@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::config::{ConfigEntry, StaticConfig, TopicConfig, describe_topic};
+use super::config::{
+    ConfigEntry, Layers, StaticConfig, TopicConfig, describe_broker, describe_cluster,
+    describe_topic,
+};
 use super::record::{Endpoint, Partition, PartitionChange, Record, Resource, ShardEndpoints};
 use crate::model::{NodeId, TopicId, TopicPartition, Uuid};
 
@@ -107,6 +110,10 @@ pub struct Image {
     /// Partitions that each node leads.
     leading: BTreeMap<NodeId, usize>,
     statics: Arc<StaticConfig>,
+    /// Whose configs count; [`NodeId::NONE`] sees what is set for all nodes.
+    node: NodeId,
+    /// `statics` with what was set while the cluster runs.
+    in_force: Arc<StaticConfig>,
 }
 
 impl Image {
@@ -124,13 +131,27 @@ impl Image {
             features: BTreeMap::new(),
             next_producer_id: 0,
             leading: BTreeMap::new(),
+            in_force: Arc::clone(&statics),
+            node: NodeId::NONE,
             statics,
         }
     }
 
+    /// From here on configs are those of one node.
+    pub fn see_as(&mut self, node: NodeId) {
+        self.node = node;
+        self.brokers_changed();
+    }
+
     /// The image that a snapshot of the records `[0..applied)` makes.
     pub fn restore(statics: Arc<StaticConfig>, applied: u64, snapshot: &[Record]) -> Image {
-        let mut image = Image::new(statics);
+        Image::new(statics).restored(applied, snapshot)
+    }
+
+    /// The same for the node whose configs this image sees, which needs nothing else of it.
+    pub fn restored(&self, applied: u64, snapshot: &[Record]) -> Image {
+        let mut image = Image::new(Arc::clone(&self.statics));
+        image.node = self.node;
         for record in snapshot {
             image.change(0, record, Restore::Yes);
         }
@@ -150,6 +171,11 @@ impl Image {
 
     pub fn statics(&self) -> &Arc<StaticConfig> {
         &self.statics
+    }
+
+    /// The broker configs in force: the file's, and what was set while the cluster runs over them.
+    pub fn in_force(&self) -> &Arc<StaticConfig> {
+        &self.in_force
     }
 
     // -- topics
@@ -214,7 +240,30 @@ impl Image {
     /// Configs of a topic as DescribeConfigs shows them.
     pub fn describe_topic(&self, id: TopicId) -> Option<Vec<ConfigEntry>> {
         let topic = self.topics.get(&id)?;
-        Some(describe_topic(&topic.overrides, &self.statics))
+        Some(self.describe_overrides(&topic.overrides))
+    }
+
+    /// The same for a topic with these configs of its own.
+    pub fn describe_overrides(&self, overrides: &BTreeMap<String, String>) -> Vec<ConfigEntry> {
+        describe_topic(overrides, self.layers(), &self.in_force)
+    }
+
+    /// Configs of the node whose configs this image sees; `actual` is what it uses where that is more than was set.
+    pub fn describe_node(&self, actual: &BTreeMap<&'static str, String>) -> Vec<ConfigEntry> {
+        describe_broker(self.layers(), &self.in_force, actual)
+    }
+
+    /// What was set for all nodes.
+    pub fn describe_nodes(&self) -> Vec<ConfigEntry> {
+        describe_cluster(self.layers())
+    }
+
+    fn layers(&self) -> Layers<'_> {
+        Layers {
+            own: self.configs(Resource::Broker, &self.node.0.to_string()),
+            cluster: self.configs(Resource::Broker, ""),
+            statics: &self.statics,
+        }
     }
 
     // -- nodes
@@ -266,6 +315,14 @@ impl Image {
         self.features
             .iter()
             .map(|(name, level)| (name.as_str(), *level))
+    }
+
+    /// Names of the resources of a kind, other than topics, for which a config was set.
+    pub fn configured(&self, resource: Resource) -> impl Iterator<Item = &str> {
+        let names = self.configs.keys();
+        names
+            .filter(move |(kind, _)| *kind == resource)
+            .map(|(_, name)| name.as_str())
     }
 
     /// Configs that were set for a resource other than a topic.
@@ -342,7 +399,7 @@ impl Image {
     fn add_topic(&mut self, name: &Arc<str>, id: TopicId) {
         // A topic config record may come before or after its topic (Kafka writes it after).
         let overrides = BTreeMap::new();
-        let config = Arc::new(TopicConfig::new(&overrides, &self.statics));
+        let config = Arc::new(TopicConfig::new(&overrides, &self.in_force));
         let topic = Topic {
             id,
             name: Arc::clone(name),
@@ -446,7 +503,7 @@ impl Image {
             Some(value) => topic.overrides.insert(key.to_string(), value.to_string()),
             None => topic.overrides.remove(key),
         };
-        topic.config = Arc::new(TopicConfig::new(&topic.overrides, &self.statics));
+        topic.config = Arc::new(TopicConfig::new(&topic.overrides, &self.in_force));
     }
 
     fn set_config(&mut self, resource: Resource, name: &str, key: &str, value: Option<&str>) {
@@ -463,6 +520,26 @@ impl Image {
                         self.configs.remove(&at);
                     }
                 }
+            }
+        }
+        if resource == Resource::Broker {
+            self.brokers_changed();
+        }
+    }
+
+    /// Broker configs changed, or whose they are: they are the defaults of the topics.
+    fn brokers_changed(&mut self) {
+        let layers = self.layers();
+        let in_force = layers.statics.under(layers.cluster, layers.own);
+        if in_force == *self.in_force {
+            return;
+        }
+        self.in_force = Arc::new(in_force);
+        for id in self.names.values() {
+            let topic = self.topics.get_mut(id).expect("every name has its topic");
+            let config = TopicConfig::new(&topic.overrides, &self.in_force);
+            if config != *topic.config {
+                Arc::make_mut(topic).config = Arc::new(config);
             }
         }
     }
@@ -511,6 +588,11 @@ impl Image {
                 shards: process.shards.clone(),
             });
         }
+        for ((resource, name), configs) in &self.configs {
+            for (key, value) in configs {
+                records.push(config(*resource, name, key, value));
+            }
+        }
         for topic in self.topics() {
             records.push(Record::Topic {
                 name: Arc::clone(&topic.name),
@@ -524,11 +606,6 @@ impl Image {
                     tp: tp(topic.id, index),
                     state: partition.clone(),
                 });
-            }
-        }
-        for ((resource, name), configs) in &self.configs {
-            for (key, value) in configs {
-                records.push(config(*resource, name, key, value));
             }
         }
         if self.next_producer_id != 0 {

@@ -18,8 +18,8 @@ mod name;
 pub mod record;
 
 pub use command::{
-    ApiError, Command, CreatedTopic, DeletedTopic, NewPartitions, NewTopic, Outcome, OutcomeResult,
-    ProducerIdBlock, TopicRef,
+    ApiError, Command, ConfigChange, ConfigOp, CreatedTopic, DeletedTopic, NewPartitions, NewTopic,
+    Outcome, OutcomeResult, ProducerIdBlock, TopicRef,
 };
 pub use config::{StaticConfig, TopicConfig};
 pub use image::{Image, Node, Process, Topic, is_internal};

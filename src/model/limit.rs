@@ -139,3 +139,9 @@ pub const SYNC_TOGETHER_MAX: usize = 128;
 
 /// Bytes that the reads of one shard's disk bring into memory at a time; a larger one goes alone. At the bound further reads wait.
 pub const READ_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// How long an administrative request without a timeout of its own waits for the controller, milliseconds (Kafka's `request.timeout.ms`).
+pub const ADMIN_WAIT_MS: u64 = 30_000;
+
+/// Configs that one node, or the default of all nodes, may have set while it runs, and subscriptions of client metrics: POLICY_VIOLATION above.
+pub const CONFIGS_SET_MAX: usize = 1000;

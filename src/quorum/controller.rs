@@ -11,6 +11,7 @@ use crate::meta::{
 };
 use crate::model::{ErrorCode, NodeId, Rng, ShardIndex, TopicId, TopicPartition, Uuid, limit};
 
+use super::alter_configs::alter_configs;
 use super::create_topics::{create_topics, new_partition};
 use super::placement::{Placement, check_manual};
 
@@ -43,6 +44,14 @@ pub fn decide(image: &Image, command: &Command, rng: &mut Rng) -> (Vec<Record>, 
             let (records, results) = create_partitions(image, topics);
             let records = if *validate_only { Vec::new() } else { records };
             (records, OutcomeResult::CreatePartitions(results))
+        }
+        Command::AlterConfigs {
+            changes,
+            validate_only,
+        } => {
+            let (records, results) = alter_configs(image, changes);
+            let records = if *validate_only { Vec::new() } else { records };
+            (records, OutcomeResult::AlterConfigs(results))
         }
         Command::AllocateProducerIds { node } => allocate_producer_ids(image, *node),
         Command::RegisterProcess {

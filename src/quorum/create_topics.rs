@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::meta::config::{StaticConfig, describe_topic, validate_topic};
+use crate::meta::config::{StaticConfig, validate_topic};
 use crate::meta::{
     ApiError, CreatedTopic, Image, NewTopic, Partition, Record, Resource, topic_name_fault,
 };
@@ -118,7 +118,7 @@ impl NewTopics<'_> {
         }
         self.check_collision(name)?;
         let overrides = configs(topic)?;
-        validate_topic(&overrides, self.image.statics())
+        validate_topic(&overrides, self.image.in_force())
             .map_err(|message| ApiError::new(ErrorCode::InvalidConfig, message))?;
         let replicas = if topic.assignments.is_empty() {
             self.automatic(topic)?
@@ -212,7 +212,7 @@ impl NewTopics<'_> {
             error: None,
             partitions: i32::try_from(partitions).unwrap_or(i32::MAX),
             replication_factor: i16::try_from(factor).unwrap_or(i16::MAX),
-            configs: describe_topic(overrides, self.image.statics()),
+            configs: self.image.describe_overrides(overrides),
         }
     }
 }

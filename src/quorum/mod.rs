@@ -10,6 +10,7 @@
 //!
 //! Must not know: connections, partitions' logs, what a shard does with a record.
 
+mod alter_configs;
 mod boot;
 pub mod controller;
 mod create_topics;

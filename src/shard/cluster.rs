@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::api::{Asked, Call};
 use super::conn::ReplyTo;
 use super::park::{ParkId, Parked};
 use super::{Actions, CONTROLLER_SHARD, PeerMsg, Shard};
@@ -31,6 +32,11 @@ pub enum Then {
         version: i16,
         correlation_id: i32,
         command: Command,
+    },
+    /// Answers a client whose request this shard has looked through itself.
+    Forwarded {
+        call: Call,
+        asked: Box<Asked>,
     },
     /// A topic that a client asked Metadata for.
     AutoCreate {
@@ -226,11 +232,11 @@ impl Shard {
             self.follower.reported = None;
             return self.report_served(actions);
         }
-        self.image =
-            crate::meta::Image::restore(Arc::clone(self.image.statics()), applied, records);
+        self.image = self.image.restored(applied, records);
         // Not served before the partitions of its last record are.
         self.reconcile_all(applied - 1, actions);
         self.note_registration();
+        self.reconfigure_all();
         self.report_served(actions);
     }
 
@@ -255,18 +261,27 @@ impl Shard {
                     self.reconfigure(&topic);
                 }
             }
-            Record::Config { .. } => {
-                let topics: Vec<_> = self.image.topics().cloned().collect();
-                for topic in &topics {
-                    self.reconfigure(topic);
-                }
-            }
+            Record::Config {
+                resource: Resource::Broker,
+                ..
+            } => self.reconfigure_all(),
+            Record::Config {
+                resource: Resource::ClientMetrics | Resource::Group,
+                ..
+            } => {}
             Record::Cluster { .. }
             | Record::Topic { .. }
             | Record::RemoveTopic { .. }
             | Record::ProducerIds { .. }
             | Record::Feature { .. }
             | Record::NoOp => {}
+        }
+    }
+
+    fn reconfigure_all(&mut self) {
+        let topics: Vec<_> = self.image.topics().cloned().collect();
+        for topic in &topics {
+            self.reconfigure(topic);
         }
     }
 
@@ -351,6 +366,7 @@ impl Shard {
             } => {
                 self.answer_outcome(to, version, correlation_id, &command, &outcome, actions);
             }
+            Then::Forwarded { call, asked } => self.forwarded(call, *asked, &outcome, actions),
             Then::AutoCreate { topic } => self.follower.auto_creating.retain(|name| *name != topic),
             Then::ProducerIds => self.producer_ids_arrived(&outcome, actions),
             Then::Register => {

@@ -77,7 +77,13 @@ pub struct Shard {
 
 impl Shard {
     /// `image` is what the boot of the quorum read; `quorum` is given to the controller's shard alone.
-    pub fn new(config: ShardConfig, image: Image, store: Store, quorum: Option<Quorum>) -> Shard {
+    pub fn new(
+        config: ShardConfig,
+        mut image: Image,
+        store: Store,
+        quorum: Option<Quorum>,
+    ) -> Shard {
+        image.see_as(config.node());
         let slots = image
             .statics()
             .number("max.incremental.fetch.session.cache.slots");

@@ -42,7 +42,7 @@ impl Shard {
                 self.store.open(
                     tp,
                     &topic.name,
-                    log_config(&topic, self.image.statics()),
+                    log_config(&topic, self.image.in_force()),
                     state.leader_epoch,
                     self.now,
                 );
@@ -66,7 +66,7 @@ impl Shard {
             hosted.topic = Arc::clone(topic);
             hosted.rules = produce_rules(topic);
             self.store
-                .set_config(*tp, log_config(topic, self.image.statics()));
+                .set_config(*tp, log_config(topic, self.image.in_force()));
         }
     }
 

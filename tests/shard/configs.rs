@@ -93,7 +93,8 @@ fn a_topics_configs_are_true_at_every_version() {
         );
         assert_eq!(
             told(result, "retention.ms"),
-            (text("7200000"), STATIC_BROKER, kind(5))
+            // As Kafka: the file names log.retention.hours, and the chain is that of log.retention.ms.
+            (text("7200000"), DEFAULT, kind(5))
         );
         assert_eq!(
             told(result, "min.insync.replicas"),
@@ -107,7 +108,8 @@ fn a_topics_configs_are_true_at_every_version() {
             told(result, "compression.type"),
             (text("producer"), DEFAULT, kind(2))
         );
-        let chain: Vec<_> = find(result, "retention.ms")
+        assert!(find(result, "retention.ms").synonyms.is_empty());
+        let chain: Vec<_> = find(result, "cleanup.policy")
             .synonyms
             .iter()
             .map(|s| (&*s.name, s.value.as_deref(), s.source))
@@ -115,8 +117,8 @@ fn a_topics_configs_are_true_at_every_version() {
         assert_eq!(
             chain,
             [
-                ("log.retention.hours", Some("2"), STATIC_BROKER),
-                ("log.retention.hours", Some("168"), DEFAULT),
+                ("cleanup.policy", Some("compact"), DYNAMIC_TOPIC),
+                ("log.cleanup.policy", Some("delete"), DEFAULT),
             ]
         );
         let documented = find(result, "retention.ms")
@@ -223,8 +225,8 @@ fn resources_that_are_not_there_are_refused_in_kafkas_words() {
             ErrorCode::InvalidRequest,
             Some("Unexpected broker id, expected 0 or empty string, but received 1"),
         ),
-        (BROKER, "", ErrorCode::None, None),
-        (LOGGER, "0", ErrorCode::None, None),
+        (BROKER, "", ErrorCode::None, Some("")),
+        (LOGGER, "0", ErrorCode::None, Some("")),
         (
             LOGGER,
             "",
@@ -237,7 +239,6 @@ fn resources_that_are_not_there_are_refused_in_kafkas_words() {
             ErrorCode::InvalidRequest,
             Some("Unexpected broker id, expected 0 but received 1"),
         ),
-        (CLIENT_METRICS, "s", ErrorCode::None, None),
         (
             CLIENT_METRICS,
             "",
@@ -248,7 +249,9 @@ fn resources_that_are_not_there_are_refused_in_kafkas_words() {
             77,
             "a",
             ErrorCode::InvalidRequest,
-            Some("Unsupported resource type: 77"),
+            Some(
+                "This most likely occurs because of a request being malformed by the client library or the message was sent to an incompatible broker. See the broker logs for more details.",
+            ),
         ),
     ];
     for (kind, name, expected, message) in cases {
@@ -262,4 +265,23 @@ fn resources_that_are_not_there_are_refused_in_kafkas_words() {
         assert!(result.configs.is_empty());
         assert_eq!((result.resource_type, &*result.resource_name), (kind, name));
     }
+}
+
+#[test]
+fn a_subscription_of_client_metrics_that_does_not_exist_has_every_default() {
+    let mut rig = rig();
+    let answer = rig.once(4, &of(CLIENT_METRICS, "s", None));
+    let told: Vec<_> = answer.results[0]
+        .configs
+        .iter()
+        .map(|c| (&*c.name, c.value.as_deref(), c.config_source, c.config_type))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("interval.ms", Some("300000"), DEFAULT, 3),
+            ("match", Some(""), DEFAULT, 7),
+            ("metrics", Some(""), DEFAULT, 7),
+        ]
+    );
 }

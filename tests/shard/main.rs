@@ -6,6 +6,7 @@ mod rig;
 #[path = "../support/schema_codec.rs"]
 mod schema_codec;
 
+mod alter_configs;
 mod configs;
 mod connections;
 mod every_api;

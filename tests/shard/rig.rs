@@ -54,6 +54,8 @@ asks! {
     DeleteTopics: delete_topics_request::DeleteTopicsRequest<'_> => delete_topics_response::DeleteTopicsResponse<'static>;
     OffsetForLeaderEpoch: offset_for_leader_epoch_request::OffsetForLeaderEpochRequest<'_> => offset_for_leader_epoch_response::OffsetForLeaderEpochResponse<'static>;
     DescribeConfigs: describe_configs_request::DescribeConfigsRequest<'_> => describe_configs_response::DescribeConfigsResponse<'static>;
+    AlterConfigs: alter_configs_request::AlterConfigsRequest<'_> => alter_configs_response::AlterConfigsResponse<'static>;
+    IncrementalAlterConfigs: incremental_alter_configs_request::IncrementalAlterConfigsRequest<'_> => incremental_alter_configs_response::IncrementalAlterConfigsResponse<'static>;
     CreatePartitions: create_partitions_request::CreatePartitionsRequest<'_> => create_partitions_response::CreatePartitionsResponse<'static>;
     DescribeCluster: describe_cluster_request::DescribeClusterRequest => describe_cluster_response::DescribeClusterResponse<'static>;
     InitProducerId: init_producer_id_request::InitProducerIdRequest<'_> => init_producer_id_response::InitProducerIdResponse;

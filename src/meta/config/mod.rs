@@ -4,12 +4,20 @@
 //! `ConfigDef`, because tools and tests of the ecosystem look at them.
 
 mod describe;
+mod dynamic;
+mod metrics;
 mod table;
 mod topic;
 mod value;
 
-pub use describe::{ConfigEntry, ConfigSynonym, Source, describe_broker, describe_topic};
-pub use table::{Def, Dynamic, Effect, broker_def, broker_defs, topic_def, topic_defs};
+pub use describe::{
+    ConfigEntry, ConfigSynonym, Layers, Source, describe_broker, describe_cluster, describe_topic,
+};
+pub use dynamic::{change, check_broker};
+pub use metrics::{check_client_metrics, describe_client_metrics};
+pub use table::{
+    Def, Dynamic, Effect, broker_def, broker_defs, listener_def, topic_def, topic_defs,
+};
 pub use topic::{CleanupPolicy, CompressionType, TimestampType, TopicConfig, validate_topic};
 pub use value::{Kind, Valid, Value};
 
@@ -18,7 +26,8 @@ use std::collections::BTreeMap;
 /// Longest value of a config, bytes (Kafka: INVALID_CONFIG above).
 pub const VALUE_BYTES_MAX: usize = 32_767;
 
-/// What the operator set for this process: only known keys with checked values; every other key has its default.
+/// What is set for a node, by the operator's file and command line or while it runs: only known keys with checked values;
+/// every other key has its default.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StaticConfig {
     set: BTreeMap<&'static str, String>,
@@ -88,6 +97,20 @@ impl StaticConfig {
             Value::Null => Vec::new(),
             other => panic!("'{name}' is a list, not {other:?}"),
         }
+    }
+
+    /// These with what was set while the cluster runs over them: for all nodes, then for one. What does not fit was written
+    /// by another version and does not count.
+    pub fn under(
+        &self,
+        cluster: Option<&BTreeMap<String, String>>,
+        own: Option<&BTreeMap<String, String>>,
+    ) -> StaticConfig {
+        let mut all = self.clone();
+        for (name, value) in [cluster, own].into_iter().flatten().flatten() {
+            let _ = all.set(name, value);
+        }
+        all
     }
 
     /// What the first of these synonyms that is set says, in the unit of the topic config that it stands for.

@@ -187,6 +187,13 @@ pub fn broker_def(name: &str) -> Option<&'static Def> {
     BROKER.find(name)
 }
 
+/// The config that `listener.name.<listener>.<config>` is for one listener.
+pub fn listener_def(name: &str) -> Option<&'static Def> {
+    let (_, rest) = name.strip_prefix("listener.name.")?.split_once('.')?;
+    let mechanism = || broker_def(rest.split_once('.')?.1);
+    broker_def(rest).or_else(mechanism)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

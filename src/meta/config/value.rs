@@ -126,7 +126,7 @@ impl Valid {
     }
 
     /// `None` when the value fits, else the end of Kafka's message.
-    fn check(&self, value: &Value) -> Option<String> {
+    fn check(&self, name: &str, value: &Value) -> Option<String> {
         match (self, value) {
             (Valid::Any, _) => None,
             (_, Value::Null) => Some("Value must be non-null".into()),
@@ -166,9 +166,10 @@ impl Valid {
                 };
                 let fits = items.iter().all(pair) || items.concat().trim() == "*";
                 (!fits).then(|| {
-                    "Must be the literal '*' or a list of replicas in the following format: \
-                     [partitionId]:[brokerId],[partitionId]:[brokerId],..."
-                        .to_string()
+                    format!(
+                        "{name} must be the literal '*' or a list of replicas in the following format: \
+                         [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+                    )
                 })
             }
             // The other checks of a list name the item; see `Def::parse`.
@@ -273,7 +274,7 @@ pub(super) fn parse(name: &str, kind: Kind, valid: &Valid, text: &str) -> Result
     if let (Valid::List { empty, of }, Value::List(items)) = (valid, &value) {
         check_list(name, *empty, of, items)?;
     }
-    match valid.check(&value) {
+    match valid.check(name, &value) {
         Some(message) => Err(invalid(name, &value, &message)),
         None => Ok(value),
     }

@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::alter_configs::BROKER_LOGGER;
 use super::{Call, Flow, answer};
-use crate::meta::config::{ConfigEntry, describe_broker};
+use crate::meta::config::{ConfigEntry, Kind, describe_client_metrics};
 use crate::meta::{ApiError, Resource, topic_name_fault};
 use crate::model::ErrorCode;
 use crate::shard::{Actions, Shard};
@@ -18,8 +19,9 @@ use crate::wire::msg::describe_configs_response::{
 };
 use crate::wire::{Malformed, Reader};
 
-/// Kafka's type of a broker's loggers.
-const BROKER_LOGGER: i8 = 8;
+/// Kafka's text of INVALID_REQUEST where it says no more.
+const MALFORMED: &str = "This most likely occurs because of a request being malformed by the client library or the message \
+                         was sent to an incompatible broker. See the broker logs for more details.";
 
 impl Shard {
     pub(super) fn describe_configs(
@@ -32,12 +34,13 @@ impl Shard {
         let results = request.resources.iter().map(|resource| {
             let described = self.describe_resource(resource);
             let (error, error_message, entries) = match described {
-                Ok(entries) => (ErrorCode::None, None, entries),
+                // Kafka's text of no error.
+                Ok(entries) => (ErrorCode::None, Some(String::new()), entries),
                 Err(error) => (error.code, error.message, Vec::new()),
             };
             let wanted = |entry: &&ConfigEntry| match &resource.configuration_keys {
                 None => true,
-                Some(keys) => keys.is_empty() || keys.iter().any(|key| *key == entry.name),
+                Some(keys) => keys.is_empty() || keys.contains(&entry.name),
             };
             DescribeConfigsResult {
                 error_code: error.code(),
@@ -84,16 +87,16 @@ impl Shard {
             Some(Resource::ClientMetrics) if name.is_empty() => {
                 wrong("Client metrics subscription name must not be empty")
             }
-            // Nothing is set for any subscription, and no logger has a level of its own.
-            Some(Resource::ClientMetrics) => Ok(Vec::new()),
+            Some(Resource::ClientMetrics) => {
+                let set = self.image.configs(Resource::ClientMetrics, name);
+                Ok(describe_client_metrics(set))
+            }
+            // No logger has a level of its own.
             None if resource.resource_type == BROKER_LOGGER => match self.check_node(name, false) {
                 Ok(()) => Ok(Vec::new()),
                 Err(error) => Err(error),
             },
-            Some(Resource::Group) | None => wrong(&format!(
-                "Unsupported resource type: {}",
-                resource.resource_type
-            )),
+            Some(Resource::Group) | None => wrong(MALFORMED),
         }
     }
 
@@ -118,8 +121,7 @@ impl Shard {
 
     fn describe_node(&self, name: &str) -> Result<Vec<ConfigEntry>, ApiError> {
         if name.is_empty() {
-            // The defaults of the whole cluster: what was set dynamically for all brokers, which is nothing yet.
-            return Ok(Vec::new());
+            return Ok(self.image.describe_nodes());
         }
         self.check_node(name, true)?;
         let mut actual = BTreeMap::new();
@@ -141,7 +143,7 @@ impl Shard {
             actual.insert("advertised.listeners", advertised.join(","));
             actual.insert("broker.rack", node.rack());
         }
-        Ok(describe_broker(self.image.statics(), &actual))
+        Ok(self.image.describe_node(&actual))
     }
 }
 
@@ -150,12 +152,12 @@ fn config<'a>(
     request: &DescribeConfigsRequest<'_>,
 ) -> DescribeConfigsResourceResult<'a> {
     let synonyms = entry.synonyms.iter().map(|synonym| DescribeConfigsSynonym {
-        name: synonym.name.into(),
+        name: synonym.name.clone(),
         value: synonym.value.clone().map(Cow::from),
         source: synonym.source.code(),
     });
     DescribeConfigsResourceResult {
-        name: entry.name.into(),
+        name: entry.name.clone(),
         value: entry.value.clone().map(Cow::from),
         read_only: entry.read_only,
         config_source: entry.source.code(),
@@ -165,7 +167,7 @@ fn config<'a>(
         } else {
             Vec::new()
         },
-        config_type: entry.kind.code(),
+        config_type: entry.kind.map_or(0, Kind::code),
         documentation: request.include_documentation.then(|| entry.doc.into()),
     }
 }

@@ -3,10 +3,13 @@
 //! ApiVersions is derived from [`SERVED`]; what is not in it is not advertised, and a request for it closes its connection,
 //! as Kafka does. One file per API family.
 
+pub mod alter_configs;
 pub mod cluster;
 pub mod configs;
 pub mod epochs;
 pub mod fetch;
+pub mod forward;
+pub mod incremental_alter_configs;
 pub mod list_offsets;
 pub mod metadata;
 pub mod produce;
@@ -15,6 +18,8 @@ pub mod topics;
 pub mod versions;
 
 use bytes::Bytes;
+
+pub use forward::Asked;
 
 use super::conn::ReplyTo;
 use super::{Actions, Chunk, Shard};
@@ -75,7 +80,14 @@ const SERVED: &[Served] = &[
         Shard::offset_for_leader_epoch,
     ),
     served(ApiKey::DescribeConfigs, 1, 4, Shard::describe_configs),
+    served(ApiKey::AlterConfigs, 0, 2, Shard::alter_configs),
     served(ApiKey::CreatePartitions, 0, 3, Shard::create_partitions),
+    served(
+        ApiKey::IncrementalAlterConfigs,
+        0,
+        1,
+        Shard::incremental_alter_configs,
+    ),
     served(
         ApiKey::ListPartitionReassignments,
         0,

@@ -163,7 +163,9 @@ impl Shard {
                 let call = call(ApiKey::CreatePartitions);
                 (call, grown(call, topics, &outcome.result))
             }
-            Command::AllocateProducerIds { .. } | Command::RegisterProcess { .. } => return,
+            Command::AlterConfigs { .. }
+            | Command::AllocateProducerIds { .. }
+            | Command::RegisterProcess { .. } => return,
         };
         self.reply(call, bytes, actions);
     }
@@ -197,7 +199,7 @@ fn created(call: Call, asked: &[NewTopic], result: &OutcomeResult) -> Vec<u8> {
     let topics = topics.iter().map(|topic| {
         let (error, error_message) = error_of(&topic.error);
         let configs = topic.configs.iter().map(|config| CreatableTopicConfigs {
-            name: config.name.into(),
+            name: config.name.clone(),
             value: config.value.as_deref().map(Cow::from),
             read_only: config.read_only,
             config_source: config.source.code(),
