@@ -63,6 +63,7 @@ impl Disk {
             DiskOp::Rename { from, to } => files::synced(files::rename(&self.dir, &from, &to)),
             DiskOp::Remove { path } => files::synced(files::remove(&self.dir, &path)),
             DiskOp::List { path } => files::list(&self.dir, &path),
+            DiskOp::Space => files::space(&self.dir),
             DiskOp::ReadFile { path } => files::read_file(&self.dir, &path),
             DiskOp::Replace { path, data } => {
                 files::synced(files::replace(&self.dir, &path, &data))

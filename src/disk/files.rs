@@ -14,7 +14,7 @@ use bytes::Bytes;
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 use tracing::warn;
 
-use crate::log::{DirEntry, DiskDone, DiskError, DiskResult};
+use crate::log::{DirEntry, DiskDone, DiskError, DiskResult, Space};
 
 /// Suffix of the file that replaces a small one; what a crash leaves of it is overwritten by the next replacement.
 const REPLACEMENT_SUFFIX: &str = ".tmp";
@@ -242,6 +242,15 @@ pub fn remove(dir: &Path, path: &str) -> Changed {
             Ok(()) => Ok(Unsynced::parent_of(&full)),
         }
     })
+}
+
+/// Sizes of the file system that holds `dir`.
+pub fn space(dir: &Path) -> DiskResult {
+    let found = rustix::fs::statvfs(dir).map_err(|e| error_of_errno(e.raw_os_error()))?;
+    Ok(DiskDone::Space(Space {
+        total: found.f_blocks.saturating_mul(found.f_frsize),
+        usable: found.f_bavail.saturating_mul(found.f_frsize),
+    }))
 }
 
 pub fn list(dir: &Path, path: &str) -> DiskResult {

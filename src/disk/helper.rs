@@ -27,6 +27,7 @@ pub(super) enum Job {
     Rename(String, String),
     Remove(String),
     List(String),
+    Space,
     ReadFile(String),
     Replace(String, Bytes),
 }
@@ -72,6 +73,7 @@ fn begin(dir: &Path, op: OpId, job: Job) -> Begun {
     let mut opened = None;
     let changed = match job {
         Job::List(path) => Err(files::list(dir, &path)),
+        Job::Space => Err(files::space(dir)),
         Job::ReadFile(path) => Err(files::read_file(dir, &path)),
         Job::Open {
             file,

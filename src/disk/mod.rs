@@ -257,6 +257,7 @@ impl Disk {
             DiskOp::Rename { from, to } => self.hand_over(op, Job::Rename(from, to)),
             DiskOp::Remove { path } => self.hand_over(op, Job::Remove(path)),
             DiskOp::List { path } => self.hand_over(op, Job::List(path)),
+            DiskOp::Space => self.hand_over(op, Job::Space),
             DiskOp::ReadFile { path } => self.hand_over(op, Job::ReadFile(path)),
             DiskOp::Replace { path, data } => self.hand_over(op, Job::Replace(path, data)),
         }

@@ -418,6 +418,8 @@ impl Store {
             if log.start_pending || cut {
                 log.start_pending = false;
                 log.start_in = Some(self.journal.note_start(p.log));
+                log.start_frame = Some((log.start, header.sequence));
+                self.starts_under_way.push(p.log);
             }
             if p.kind == PartKind::Data {
                 let held = Held {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::op::{DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, OpId, Span};
+use super::op::{DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, OpId, Space, Span};
 use crate::model::limit::BLOCK_BYTES;
 use crate::model::{Instant, Rng};
 
@@ -356,6 +356,7 @@ impl Disk {
             | DiskOp::Read { file, .. }
             | DiskOp::Truncate { file, .. }
             | DiskOp::Close { file } => self.path_of(owner, *file),
+            DiskOp::Space => "",
         };
         path.contains(broken.as_str())
     }
@@ -470,6 +471,10 @@ impl Disk {
                 Ok(DiskDone::Done)
             }
             DiskOp::List { path } => self.list(path),
+            DiskOp::Space => Ok(DiskDone::Space(Space {
+                total: self.faults.space,
+                usable: self.faults.space.saturating_sub(self.used()),
+            })),
             DiskOp::ReadFile { path } => {
                 let inode = self.paths.get(path).ok_or(DiskError::NotFound)?;
                 Ok(DiskDone::Read(Bytes::copy_from_slice(

@@ -869,7 +869,7 @@ impl Store {
 
 impl Log {
     pub(super) fn set_ends(&mut self, start: i64, end: i64) {
-        self.start = start;
+        (self.start, self.start_durable) = (start, start);
         (self.appended, self.written, self.safe, self.flushed) = (end, end, end, end);
         self.high_watermark = self.high_watermark.clamp(start, end);
         self.want_flush_to = end;

@@ -89,7 +89,9 @@ pub use ending::{Stopped, StoppedLog};
 pub use epochs::{EpochStart, LeaderEpochs};
 pub use finish::Finish;
 pub use generation::Known;
-pub use op::{DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, FileRef, OpId, Span};
+pub use op::{
+    DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, FileRef, OpId, Space, Span,
+};
 pub use ops::Ids;
 pub use partition::{AppendAs, AppendError, Appended, Fenced, Log, LogState};
 pub use producers::{BatchMeta, Producer, ProducerStates};

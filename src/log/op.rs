@@ -88,6 +88,8 @@ pub enum DiskOp {
     ReadFile {
         path: String,
     },
+    /// How large the file system is and what of it is free. Gives [`DiskDone::Space`].
+    Space,
     /// Replaces a small file in one step: temporary file, fsync, rename, fsync of the parent.
     Replace {
         path: String,
@@ -104,6 +106,15 @@ pub enum DiskDone {
     },
     Read(Bytes),
     List(Vec<DirEntry>),
+    Space(Space),
+}
+
+/// Bytes of the file system that holds the log dir.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    pub total: u64,
+    /// For a process without privileges.
+    pub usable: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

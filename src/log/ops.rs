@@ -95,6 +95,8 @@ pub(crate) enum Task {
     End {
         log: LogIndex,
     },
+    /// The file system is asked for its sizes.
+    Space,
     /// Nothing waits for it; a failure leaves a file too many.
     Loose,
 }
@@ -118,6 +120,7 @@ impl Task {
             | Task::JournalFlush { .. }
             | Task::JournalRead { .. }
             | Task::JournalKeep { .. }
+            | Task::Space
             | Task::Loose => None,
         }
     }

@@ -101,6 +101,10 @@ pub struct Log {
     /// The log start is only in this journal file so far.
     pub(crate) start_in: Option<u64>,
     pub(crate) start_pending: bool,
+    /// The start that outlives a loss of power.
+    pub(crate) start_durable: i64,
+    /// A later start, and the frame that carries it.
+    pub(crate) start_frame: Option<(i64, u64)>,
     pub(crate) ending: Option<super::ending::Ending>,
     pub(crate) loading: Option<Box<super::load::Loading>>,
     /// `producers` tells of everything below this offset (while loading).
@@ -179,6 +183,8 @@ impl Log {
             journal_entry: None,
             start_in: None,
             start_pending: false,
+            start_durable: 0,
+            start_frame: None,
             ending: None,
             loading: None,
             producers_at: 0,
@@ -207,6 +213,11 @@ impl Log {
     /// First offset that may be read.
     pub fn start(&self) -> i64 {
         self.start
+    }
+
+    /// The start that was asked for and is on the device: what lies below does not come back.
+    pub fn start_durable(&self) -> i64 {
+        self.start_durable
     }
 
     /// The log end offset: behind the last batch in memory.

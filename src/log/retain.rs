@@ -68,7 +68,7 @@ impl Store {
     }
 
     /// What lies below `offset` may not be read any more (DeleteRecords). Gives the log's start; the offset must not be
-    /// above the high watermark. Durable with the next frame.
+    /// above the high watermark. It is durable once [`Log::start_durable`] says so.
     pub fn advance_start(
         &mut self,
         tp: TopicPartition,
@@ -101,11 +101,20 @@ impl Store {
             ));
         }
         let start = log.start;
-        if offset > start {
+        let moves = offset > start;
+        if moves {
             log.move_start(offset);
+        }
+        // Retention may have moved the start before, without a word on the device.
+        let told = log
+            .start_frame
+            .map_or(log.start_durable, |(start, _)| start);
+        if offset > told {
             log.start_pending = true;
-            self.note_progress(index);
             self.touch(index);
+        }
+        if moves {
+            self.note_progress(index);
         }
         Ok(offset.max(start))
     }

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::config::{Config, StoreConfig};
 use super::ending::{Stopped, StoppedLog};
 use super::journal::Journal;
-use super::op::{DiskError, DiskOp, DiskResult, FileRef, OpId};
+use super::op::{DiskDone, DiskError, DiskOp, DiskResult, FileRef, OpId, Space};
 use super::ops::{Ids, LogIndex, Ops, Task};
 use super::partition::{AppendAs, AppendError, Appended, Fenced, Log, LogState};
 use super::planted::{Bug, planted};
@@ -47,6 +47,8 @@ pub struct Store {
     pub(super) doomed: Vec<Rc<FileRef>>,
     /// Logs whose mark is to be written or flushed.
     pub(super) marking: Vec<LogIndex>,
+    /// Logs whose start is in a frame that is not flushed yet.
+    pub(super) starts_under_way: Vec<LogIndex>,
     /// Logs that wait for one that ends to leave their directory, with their leader epochs.
     pub(super) waiting_open: Vec<(LogIndex, i32)>,
     /// Logs to look at again: another's directory is in their way.
@@ -70,7 +72,16 @@ pub struct Store {
     pub(super) codecs: Codecs,
     pub(super) rounds: Rounds,
     unwritten: u64,
+    space: Asking,
     pub(super) now: Now,
+}
+
+/// Where the question for the sizes of the file system is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asking {
+    Nothing,
+    UnderWay,
+    Told(Option<Space>),
 }
 
 impl Store {
@@ -101,6 +112,7 @@ impl Store {
             full_blocks: VecDeque::new(),
             doomed: Vec::new(),
             marking: Vec::new(),
+            starts_under_way: Vec::new(),
             waiting_open: Vec::new(),
             load_again: Vec::new(),
             deletions: BTreeSet::new(),
@@ -116,6 +128,7 @@ impl Store {
             codecs: Codecs::default(),
             rounds: Rounds::default(),
             unwritten: 0,
+            space: Asking::Nothing,
             now: Now::default(),
         };
         store.journal.prepare(&store.config, &mut store.ops);
@@ -335,6 +348,25 @@ impl Store {
         plan
     }
 
+    /// Asks the file system for its sizes; [`Store::take_space`] gives them. One question under way answers all who ask.
+    pub fn ask_space(&mut self) {
+        if self.space != Asking::UnderWay {
+            self.space = Asking::UnderWay;
+            self.ops.issue(Task::Space, DiskOp::Space);
+        }
+    }
+
+    /// The answer to [`Store::ask_space`], once; `Some(None)` when there is an error in place of it.
+    pub fn take_space(&mut self) -> Option<Option<Space>> {
+        match self.space {
+            Asking::Told(space) => {
+                self.space = Asking::Nothing;
+                Some(space)
+            }
+            Asking::Nothing | Asking::UnderWay => None,
+        }
+    }
+
     // -- bookkeeping
 
     /// The log has something to do at the next commit.
@@ -490,6 +522,13 @@ impl Store {
             }
             Task::Load { log } => self.load_step_done(log, result),
             Task::End { log } => self.end_step_done(log, result),
+            Task::Space => {
+                let space = match result {
+                    Ok(DiskDone::Space(space)) => Some(space),
+                    _ => None,
+                };
+                self.space = Asking::Told(space);
+            }
             Task::Loose => {
                 if let Err(e) = result {
                     tracing::warn!(error = %e, "a file could not be removed or closed");
@@ -530,6 +569,7 @@ impl Store {
         if planted(Bug::SkipFlush) {
             self.journal.flushed(self.journal.marks.written);
         }
+        self.look_at_starts();
     }
 
     fn journal_flushed(&mut self, sequence: u64) {
@@ -542,6 +582,26 @@ impl Store {
         self.journal.flushed(sequence);
         self.advance_unflushed();
         self.look_at_marks();
+        self.look_at_starts();
+    }
+
+    /// Log starts whose frame is flushed now are durable.
+    fn look_at_starts(&mut self) {
+        let flushed = self.journal.marks.flushed;
+        for index in std::mem::take(&mut self.starts_under_way) {
+            let Some(log) = self.logs[index as usize].as_deref_mut() else {
+                continue;
+            };
+            match log.start_frame {
+                Some((_, frame)) if frame > flushed => self.starts_under_way.push(index),
+                Some((start, _)) => {
+                    log.start_frame = None;
+                    log.start_durable = log.start_durable.max(start);
+                    self.note_progress(index);
+                }
+                None => {}
+            }
+        }
     }
 
     fn advance_unflushed(&mut self) {

@@ -601,7 +601,11 @@ fn records_are_deleted_up_to_the_high_watermark_and_no_further() {
     assert_eq!(refused.code, ErrorCode::OffsetOutOfRange);
     assert_eq!(rig.store.advance_start(tp(0), 2, now), Ok(2));
     assert_eq!(rig.store.advance_start(tp(0), 1, now), Ok(2));
+    let durable = |rig: &Rig| rig.store.log(tp(0)).unwrap().start_durable();
+    rig.commit();
+    assert_eq!(durable(&rig), 0, "its frame is under way");
     rig.settle();
+    assert_eq!(durable(&rig), 2);
     let log = rig.store.log(tp(0)).unwrap();
     assert_eq!((log.start(), log.appended()), (2, 4));
     assert_eq!(log.epochs().entries(), [EpochStart { epoch: 1, start: 2 }]);

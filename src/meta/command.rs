@@ -71,6 +71,29 @@ pub struct ConfigChange {
     pub replace: bool,
 }
 
+/// New replicas of partitions, by topic; `None` takes a move back that is under way.
+pub type Moves = Vec<(String, Vec<(i32, Option<Vec<NodeId>>)>)>;
+
+/// Why something was refused for a partition, by topic.
+pub type PartitionResults = Vec<(String, Vec<(i32, Option<ApiError>)>)>;
+
+/// How a feature's level may change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FeatureChange {
+    Upgrade,
+    SafeDowngrade,
+    UnsafeDowngrade,
+}
+
+/// One feature of an UpdateFeatures.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FeatureUpdate {
+    pub name: String,
+    pub level: i16,
+    /// `None`: a kind of change that is not known.
+    pub change: Option<FeatureChange>,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
     CreateTopics {
@@ -92,6 +115,27 @@ pub enum Command {
         changes: Vec<ConfigChange>,
         validate_only: bool,
     },
+    /// Leaders by preference, or by need at the price of records (`unclean`).
+    ElectLeaders {
+        unclean: bool,
+        /// `None`: of all partitions; those that need none are not told.
+        partitions: Option<Vec<(String, Vec<i32>)>>,
+    },
+    MoveReplicas {
+        moves: Moves,
+        /// Whether a partition may have another number of replicas afterwards.
+        factor_may_change: bool,
+    },
+    UpdateFeatures {
+        updates: Vec<FeatureUpdate>,
+        validate_only: bool,
+    },
+    /// A node that will not come back.
+    UnregisterNode {
+        node: NodeId,
+    },
+    /// Decides nothing: asks where the quorum stands.
+    DescribeQuorum,
     /// A block of producer ids for a node.
     AllocateProducerIds {
         node: NodeId,
@@ -162,6 +206,17 @@ pub struct ProducerIdBlock {
     pub len: i32,
 }
 
+/// Where the metadata quorum stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QuorumState {
+    /// [`NodeId::NONE`] while there is none.
+    pub leader: NodeId,
+    pub epoch: i32,
+    /// Metadata offset up to which everything is agreed on.
+    pub high_watermark: u64,
+    pub voters: Vec<NodeId>,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OutcomeResult {
     CreateTopics(Vec<CreatedTopic>),
@@ -170,6 +225,11 @@ pub enum OutcomeResult {
     CreatePartitions(Vec<(String, Option<ApiError>)>),
     /// Why each change was refused, in the order of the command.
     AlterConfigs(Vec<Option<ApiError>>),
+    ElectLeaders(PartitionResults),
+    MoveReplicas(PartitionResults),
+    FeaturesUpdated,
+    Unregistered,
+    Quorum(QuorumState),
     ProducerIds(ProducerIdBlock),
     /// The process may serve once it has applied up to the outcome's offset.
     Registered,

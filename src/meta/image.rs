@@ -12,6 +12,7 @@ use super::config::{
     ConfigEntry, Layers, StaticConfig, TopicConfig, describe_broker, describe_cluster,
     describe_topic,
 };
+use super::feature::Feature;
 use super::record::{Endpoint, Partition, PartitionChange, Record, Resource, ShardEndpoints};
 use crate::model::{NodeId, TopicId, TopicPartition, Uuid};
 
@@ -309,6 +310,11 @@ impl Image {
 
     pub fn feature(&self, name: &str) -> Option<i16> {
         self.features.get(name).copied()
+    }
+
+    /// The level of a feature that the cluster uses.
+    pub fn level(&self, feature: &Feature) -> i16 {
+        self.feature(feature.name).unwrap_or(feature.max)
     }
 
     pub fn features(&self) -> impl Iterator<Item = (&str, i16)> {

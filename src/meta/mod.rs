@@ -13,15 +13,18 @@
 mod codec;
 pub mod command;
 pub mod config;
+mod feature;
 pub mod image;
 mod name;
 pub mod record;
 
 pub use command::{
-    ApiError, Command, ConfigChange, ConfigOp, CreatedTopic, DeletedTopic, NewPartitions, NewTopic,
-    Outcome, OutcomeResult, ProducerIdBlock, TopicRef,
+    ApiError, Command, ConfigChange, ConfigOp, CreatedTopic, DeletedTopic, FeatureChange,
+    FeatureUpdate, Moves, NewPartitions, NewTopic, Outcome, OutcomeResult, PartitionResults,
+    ProducerIdBlock, QuorumState, TopicRef,
 };
 pub use config::{StaticConfig, TopicConfig};
+pub use feature::{FEATURES, Feature};
 pub use image::{Image, Node, Process, Topic, is_internal};
 pub use name::{is_valid_topic_name, topic_name_fault};
 pub use record::{Endpoint, Partition, PartitionChange, Record, Resource, ShardEndpoints};

@@ -145,3 +145,6 @@ pub const ADMIN_WAIT_MS: u64 = 30_000;
 
 /// Configs that one node, or the default of all nodes, may have set while it runs, and subscriptions of client metrics: POLICY_VIOLATION above.
 pub const CONFIGS_SET_MAX: usize = 1000;
+
+/// A DeleteRecords waits at least this long for the device, milliseconds, whatever its timeout: with one of 0 Kafka answers a success, and so do we.
+pub const DELETE_RECORDS_WAIT_MS_MIN: u64 = 1_000;

@@ -54,7 +54,7 @@ pub(super) struct Seed {
 pub(super) enum Metadata {
     /// The controller's shard reads the metadata log.
     Quorum(QuorumSeed),
-    Image(Image),
+    Image(Box<Image>),
 }
 
 /// What the process tells a shard; its waker is called afterwards.
@@ -179,7 +179,7 @@ impl Driver {
             net.listen(socket);
         }
         let (image, quorum) = match seed.metadata {
-            Metadata::Image(image) => (image, None),
+            Metadata::Image(image) => (*image, None),
             Metadata::Quorum(of_quorum) => {
                 let booted = of_quorum.open(&seed.dir)?;
                 (booted.image, Some(booted.quorum))

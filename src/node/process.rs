@@ -192,6 +192,7 @@ impl Plan {
                 shards: self.config.shards,
                 incarnation: self.incarnation,
                 listeners: ports.listeners,
+                log_dir: self.dir.display().to_string(),
                 register: (shard == CONTROLLER_SHARD).then(|| self.register.clone()),
                 auto_create_topics: statics.bool("auto.create.topics.enable"),
                 fetch_bytes_max: statics.number("fetch.max.bytes") as i32,
@@ -266,7 +267,7 @@ impl Process {
             Err(flume::RecvError::Disconnected) => return Err(ended_early(&news)),
         };
         for ports in ports {
-            members.push(plan.start(ports, Metadata::Image(image.clone()))?);
+            members.push(plan.start(ports, Metadata::Image(Box::new(image.clone())))?);
         }
         Ok(Process {
             members,

@@ -13,6 +13,9 @@ use crate::model::{ErrorCode, NodeId, Rng, ShardIndex, TopicId, TopicPartition, 
 
 use super::alter_configs::alter_configs;
 use super::create_topics::{create_topics, new_partition};
+use super::elect::elect_leaders;
+use super::features::update_features;
+use super::move_replicas::move_replicas;
 use super::placement::{Placement, check_manual};
 
 /// Producer ids in a block (Kafka).
@@ -53,6 +56,33 @@ pub fn decide(image: &Image, command: &Command, rng: &mut Rng) -> (Vec<Record>, 
             let records = if *validate_only { Vec::new() } else { records };
             (records, OutcomeResult::AlterConfigs(results))
         }
+        Command::ElectLeaders {
+            unclean,
+            partitions,
+        } => {
+            let (records, results) = elect_leaders(image, *unclean, partitions.as_deref());
+            (records, OutcomeResult::ElectLeaders(results))
+        }
+        Command::MoveReplicas {
+            moves,
+            factor_may_change,
+        } => {
+            let (records, results) = move_replicas(image, moves, *factor_may_change);
+            (records, OutcomeResult::MoveReplicas(results))
+        }
+        Command::UpdateFeatures {
+            updates,
+            validate_only,
+        } => match update_features(image, controller(image), updates) {
+            Err(error) => (Vec::new(), OutcomeResult::Failed(error)),
+            Ok(_) if *validate_only => (Vec::new(), OutcomeResult::FeaturesUpdated),
+            Ok(records) => (records, OutcomeResult::FeaturesUpdated),
+        },
+        Command::UnregisterNode { node } => {
+            let error = cannot_unregister(image, *node);
+            (Vec::new(), OutcomeResult::Failed(error))
+        }
+        Command::DescribeQuorum => unreachable!("the quorum answers it itself"),
         Command::AllocateProducerIds { node } => allocate_producer_ids(image, *node),
         Command::RegisterProcess {
             process,
@@ -306,6 +336,32 @@ fn allocate_producer_ids(image: &Image, node: NodeId) -> (Vec<Record>, OutcomeRe
         vec![Record::ProducerIds { node, next }],
         OutcomeResult::ProducerIds(block),
     )
+}
+
+/// The node that decides: today the first of the one process.
+fn controller(image: &Image) -> NodeId {
+    let process = image
+        .processes()
+        .next()
+        .map_or(0, |process| process.process);
+    NodeId::of(process, ShardIndex(0))
+}
+
+/// Nodes come and go with their process, so that there is none yet that could be taken away by hand.
+fn cannot_unregister(image: &Image, node: NodeId) -> ApiError {
+    let number = node.0;
+    match image.node(node) {
+        None => ApiError::new(
+            ErrorCode::BrokerIdNotRegistered,
+            format!("Broker ID {number} is not currently registered"),
+        ),
+        Some(_) => ApiError::new(
+            ErrorCode::InvalidRequest,
+            format!(
+                "Node {number} is a shard of a process that runs; it goes when the process starts with fewer shards."
+            ),
+        ),
+    }
 }
 
 fn check_registration(

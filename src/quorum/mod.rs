@@ -16,10 +16,13 @@ pub mod controller;
 mod create_topics;
 #[cfg(test)]
 mod durable;
+mod elect;
+mod features;
 mod keeper;
 #[cfg(test)]
 mod laws;
 mod message;
+mod move_replicas;
 pub mod placement;
 mod raft;
 #[cfg(test)]

@@ -13,9 +13,11 @@ use super::message::Message;
 use super::raft::{Raft, Work};
 use super::wal::{Entry, EntryKind, Hard, Snapshot, decode_records, encode_records};
 use crate::log::{DiskOp, DiskResult, Ids, OpId};
-use crate::meta::{ApiError, Command, Image, Outcome, OutcomeResult, Record, StaticConfig};
+use crate::meta::{
+    ApiError, Command, Image, Outcome, OutcomeResult, QuorumState, Record, StaticConfig,
+};
 use crate::model::limit::{METADATA_LOG_BYTES_MAX, PROPOSALS_MAX};
-use crate::model::{ErrorCode, Instant, Now, Rng};
+use crate::model::{ErrorCode, Instant, NodeId, Now, Rng, ShardIndex};
 
 /// Time of one tick of Raft, with more than one voter.
 const TICK_MS: u64 = 100;
@@ -204,6 +206,11 @@ impl Quorum {
             self.answer(token, OutcomeResult::Failed(error));
             return;
         }
+        if command == Command::DescribeQuorum {
+            let state = self.state();
+            self.answer(token, OutcomeResult::Quorum(state));
+            return;
+        }
         let (records, outcome) = decide(&self.ahead, &command, &mut self.rng);
         let index = if records.is_empty() {
             self.raft.last_index()
@@ -227,6 +234,21 @@ impl Quorum {
         });
         self.due();
         self.work();
+    }
+
+    fn state(&self) -> QuorumState {
+        let node = |process: i32| NodeId::of(process, ShardIndex(0));
+        let voters = self.raft.voters();
+        QuorumState {
+            leader: self.leader().map_or(NodeId::NONE, node),
+            epoch: i32::try_from(self.term()).unwrap_or(i32::MAX),
+            high_watermark: self.committed.applied(),
+            voters: voters
+                .into_iter()
+                .filter_map(process_of)
+                .map(node)
+                .collect(),
+        }
     }
 
     fn cannot_decide(&self) -> Option<ApiError> {

@@ -22,6 +22,8 @@ pub struct ShardConfig {
     /// Of this start of the process; the shard serves once the image has this registration.
     pub incarnation: Uuid,
     pub listeners: Vec<Listener>,
+    /// Where the logs are, absolute, as it is told.
+    pub log_dir: String,
     /// The registration that the controller's shard proposes at boot.
     pub register: Option<Command>,
     pub auto_create_topics: bool,

@@ -67,6 +67,8 @@ pub struct Shard {
     follower: Follower,
     controller: Option<Controller>,
     producer_ids: api::producer_id::ProducerIds,
+    /// Requests that wait for the sizes of the file system.
+    log_dirs_waiting: Vec<ParkId>,
     /// Parked requests to look at again before the turn ends.
     woken: Vec<ParkId>,
     stopping: bool,
@@ -104,6 +106,7 @@ impl Shard {
             sessions: Sessions::new(slots),
             follower: Follower::default(),
             producer_ids: api::producer_id::ProducerIds::default(),
+            log_dirs_waiting: Vec::new(),
             woken: Vec::new(),
             stopping: false,
             refused: None,
@@ -193,6 +196,9 @@ impl Shard {
         }
         while let Some(id) = self.woken.pop() {
             self.look_again(id, actions);
+        }
+        if let Some(space) = self.store.take_space() {
+            self.space_told(space, actions);
         }
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use super::api::{
-    fetch::FetchWait, list_offsets::ListOffsetsWait, produce::ProduceWait,
-    producer_id::ProducerIdWait,
+    delete_records::DeleteRecordsWait, describe_log_dirs::LogDirsWait, fetch::FetchWait,
+    list_offsets::ListOffsetsWait, produce::ProduceWait, producer_id::ProducerIdWait,
 };
 use super::cluster::ProposalWait;
 use crate::model::Instant;
@@ -19,6 +19,8 @@ pub enum Parked {
     Produce(ProduceWait),
     Fetch(FetchWait),
     ListOffsets(ListOffsetsWait),
+    DeleteRecords(DeleteRecordsWait),
+    LogDirs(LogDirsWait),
     Proposal(ProposalWait),
     ProducerId(ProducerIdWait),
 }

@@ -190,7 +190,14 @@ impl Shard {
         match self.parked.get_mut(id) {
             Some(Parked::Fetch(_)) => self.fetch_again(id, false, actions),
             Some(Parked::ListOffsets(_)) => self.list_offsets_again(id, false, actions),
-            Some(Parked::Produce(_) | Parked::Proposal(_) | Parked::ProducerId(_)) | None => {}
+            Some(Parked::DeleteRecords(_)) => self.delete_records_again(id, actions),
+            Some(
+                Parked::LogDirs(_)
+                | Parked::Produce(_)
+                | Parked::Proposal(_)
+                | Parked::ProducerId(_),
+            )
+            | None => {}
         }
     }
 
@@ -201,6 +208,8 @@ impl Shard {
                 Parked::Produce(wait) => self.produce_expired(wait, actions),
                 Parked::Fetch(wait) => self.fetch_expired(id, wait, actions),
                 Parked::ListOffsets(wait) => self.list_offsets_expired(id, wait, actions),
+                Parked::LogDirs(wait) => self.log_dirs_expired(wait, actions),
+                Parked::DeleteRecords(wait) => self.delete_records_expired(wait, actions),
                 Parked::Proposal(wait) => self.proposal_expired(wait, actions),
                 Parked::ProducerId(wait) => self.producer_id_expired(wait, actions),
             }

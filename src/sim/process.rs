@@ -207,6 +207,7 @@ impl World {
             shards: shards as u16,
             incarnation,
             listeners: vec![listener(index)],
+            log_dir: "/data".into(),
             register: (index == 0).then_some(register),
             auto_create_topics: false,
             fetch_bytes_max: 55 * 1024 * 1024,

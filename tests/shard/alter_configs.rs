@@ -404,7 +404,7 @@ fn the_old_alter_replaces_the_whole_set_in_every_version() {
     for version in 0..=2 {
         let mut rig = Rig::new();
         rig.create_with("t", 1, &[("retention.ms", "5000"), ("flush.ms", "3")]);
-        let mut ask = |rig: &mut Rig, request: AlterConfigsRequest<'static>| -> Told {
+        let ask = |rig: &mut Rig, request: AlterConfigsRequest<'static>| -> Told {
             let answer = rig.once(version, &request);
             let response = &answer.responses[0];
             (

@@ -52,10 +52,21 @@ asks! {
     ApiVersions: api_versions_request::ApiVersionsRequest<'_> => api_versions_response::ApiVersionsResponse<'static>;
     CreateTopics: create_topics_request::CreateTopicsRequest<'_> => create_topics_response::CreateTopicsResponse<'static>;
     DeleteTopics: delete_topics_request::DeleteTopicsRequest<'_> => delete_topics_response::DeleteTopicsResponse<'static>;
+    DeleteRecords: delete_records_request::DeleteRecordsRequest<'_> => delete_records_response::DeleteRecordsResponse<'static>;
     OffsetForLeaderEpoch: offset_for_leader_epoch_request::OffsetForLeaderEpochRequest<'_> => offset_for_leader_epoch_response::OffsetForLeaderEpochResponse<'static>;
     DescribeConfigs: describe_configs_request::DescribeConfigsRequest<'_> => describe_configs_response::DescribeConfigsResponse<'static>;
     AlterConfigs: alter_configs_request::AlterConfigsRequest<'_> => alter_configs_response::AlterConfigsResponse<'static>;
     IncrementalAlterConfigs: incremental_alter_configs_request::IncrementalAlterConfigsRequest<'_> => incremental_alter_configs_response::IncrementalAlterConfigsResponse<'static>;
+    ElectLeaders: elect_leaders_request::ElectLeadersRequest<'_> => elect_leaders_response::ElectLeadersResponse<'static>;
+    AlterPartitionReassignments: alter_partition_reassignments_request::AlterPartitionReassignmentsRequest<'_> => alter_partition_reassignments_response::AlterPartitionReassignmentsResponse<'static>;
+    ListPartitionReassignments: list_partition_reassignments_request::ListPartitionReassignmentsRequest<'_> => list_partition_reassignments_response::ListPartitionReassignmentsResponse<'static>;
+    DescribeQuorum: describe_quorum_request::DescribeQuorumRequest<'_> => describe_quorum_response::DescribeQuorumResponse<'static>;
+    UpdateFeatures: update_features_request::UpdateFeaturesRequest<'_> => update_features_response::UpdateFeaturesResponse<'static>;
+    UnregisterBroker: unregister_broker_request::UnregisterBrokerRequest => unregister_broker_response::UnregisterBrokerResponse<'static>;
+    DescribeProducers: describe_producers_request::DescribeProducersRequest<'_> => describe_producers_response::DescribeProducersResponse<'static>;
+    ListConfigResources: list_config_resources_request::ListConfigResourcesRequest => list_config_resources_response::ListConfigResourcesResponse<'static>;
+    DescribeLogDirs: describe_log_dirs_request::DescribeLogDirsRequest<'_> => describe_log_dirs_response::DescribeLogDirsResponse<'static>;
+    AlterReplicaLogDirs: alter_replica_log_dirs_request::AlterReplicaLogDirsRequest<'_> => alter_replica_log_dirs_response::AlterReplicaLogDirsResponse<'static>;
     CreatePartitions: create_partitions_request::CreatePartitionsRequest<'_> => create_partitions_response::CreatePartitionsResponse<'static>;
     DescribeCluster: describe_cluster_request::DescribeClusterRequest => describe_cluster_response::DescribeClusterResponse<'static>;
     InitProducerId: init_producer_id_request::InitProducerIdRequest<'_> => init_producer_id_response::InitProducerIdResponse;
@@ -203,6 +214,7 @@ impl Rig {
                 shards: setup.shards,
                 incarnation: setup.incarnation,
                 listeners: vec![listener(shard)],
+                log_dir: "/data".into(),
                 register: (shard == 0).then(|| register(&setup)),
                 auto_create_topics: setup.auto_create_topics,
                 fetch_bytes_max: 57_671_680,

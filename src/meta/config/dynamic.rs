@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::StaticConfig;
 use super::table::{Def, Dynamic, broker_def, listener_def, topic_def};
 use super::topic::effective;
-use super::value::{Kind, Value};
+use super::value::Kind;
 use crate::meta::command::{ApiError, ConfigOp};
 use crate::meta::record::Resource;
 use crate::model::ErrorCode;
@@ -72,6 +72,13 @@ pub fn change(
     Ok(Some(list.join(",")))
 }
 
+/// Configs with an effect that a node takes up when it starts, and Kafka's brokers also while they run.
+const AT_START_ONLY: [&str; 3] = [
+    "listeners",
+    "listener.security.protocol.map",
+    "max.connections",
+];
+
 /// Whether a node (`of_one`) or all of them may be set to this while they run; the error is Kafka's text.
 pub fn check_broker(set: &BTreeMap<String, String>, of_one: bool) -> Result<(), String> {
     let refuse = |text: &str, of: &dyn Fn(&str, &Def) -> bool| {
@@ -103,6 +110,10 @@ pub fn check_broker(set: &BTreeMap<String, String>, of_one: bool) -> Result<(), 
             &|name, def| def.dynamic != Dynamic::Cluster || broker_def(name).is_none(),
         )?;
     }
+    // Kafka can, we cannot: what would be said to be in force would not be.
+    refuse("Cannot update these configs dynamically", &|name, _| {
+        AT_START_ONLY.contains(&name)
+    })?;
     classes(set)
 }
 
@@ -112,17 +123,14 @@ fn find(name: &str) -> Option<&'static Def> {
 
 /// Corelane loads no Java classes: naming one fails as it does in Kafka when the class is not there.
 fn classes(set: &BTreeMap<String, String>) -> Result<(), String> {
-    for name in ["metric.reporters"] {
-        let value = set.get(name).and_then(|text| find(name)?.parse(text).ok());
-        if matches!(value, Some(Value::List(items)) if !items.is_empty()) {
-            return Err(format!(
-                "Invalid value org.apache.kafka.common.config.ConfigException: Validation of dynamic config update of \
-                 Set({name}) failed with class class kafka.server.DynamicMetricsReporters for configuration Invalid \
-                 dynamic configuration"
-            ));
-        }
+    let name = "metric.reporters";
+    match set.get(name) {
+        Some(value) if !value.trim().is_empty() => Err(format!(
+            "Invalid value org.apache.kafka.common.config.ConfigException: Validation of dynamic config update of Set({name}) \
+             failed with class class kafka.server.DynamicMetricsReporters for configuration Invalid dynamic configuration"
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Requests that any node takes and the controller decides: what is kept of one until its outcome comes.
 
-use super::{Call, Flow, alter_configs, incremental_alter_configs};
+use super::{
+    Call, Flow, alter_configs, alter_partition_reassignments, describe_quorum, elect_leaders,
+    incremental_alter_configs, unregister_broker, update_features,
+};
 use crate::meta::{Command, Outcome};
 use crate::shard::cluster::Then;
 use crate::shard::{Actions, Shard};
@@ -10,6 +13,15 @@ use crate::wire::ApiKey;
 #[derive(Debug)]
 pub enum Asked {
     AlterConfigs(Vec<alter_configs::Looked>),
+    /// What was asked for.
+    ElectLeaders(Option<Vec<(String, Vec<i32>)>>),
+    MoveReplicas {
+        factor_may_change: bool,
+    },
+    DescribeQuorum(Box<describe_quorum::DescribeQuorumAsked>),
+    /// Names of the features.
+    UpdateFeatures(Vec<String>),
+    UnregisterNode,
 }
 
 impl Asked {
@@ -21,6 +33,13 @@ impl Asked {
                 alter_configs::altered(call, looked, result)
             }
             Asked::AlterConfigs(looked) => incremental_alter_configs::altered(call, looked, result),
+            Asked::ElectLeaders(asked) => elect_leaders::elected(call, asked, result),
+            Asked::MoveReplicas { factor_may_change } => {
+                alter_partition_reassignments::moved(call, *factor_may_change, result)
+            }
+            Asked::DescribeQuorum(asked) => describe_quorum::described(call, asked, result),
+            Asked::UpdateFeatures(names) => update_features::updated(call, names, result),
+            Asked::UnregisterNode => unregister_broker::unregistered(call, result),
         }
     }
 }

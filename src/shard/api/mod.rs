@@ -4,17 +4,27 @@
 //! as Kafka does. One file per API family.
 
 pub mod alter_configs;
+pub mod alter_partition_reassignments;
+pub mod alter_replica_log_dirs;
 pub mod cluster;
 pub mod configs;
+pub mod delete_records;
+pub mod describe_log_dirs;
+pub mod describe_producers;
+pub mod describe_quorum;
+pub mod elect_leaders;
 pub mod epochs;
 pub mod fetch;
 pub mod forward;
 pub mod incremental_alter_configs;
+pub mod list_config_resources;
 pub mod list_offsets;
 pub mod metadata;
 pub mod produce;
 pub mod producer_id;
 pub mod topics;
+pub mod unregister_broker;
+pub mod update_features;
 pub mod versions;
 
 use bytes::Bytes;
@@ -72,6 +82,7 @@ const SERVED: &[Served] = &[
     served(ApiKey::ApiVersions, 0, 5, Shard::api_versions),
     served(ApiKey::CreateTopics, 2, 7, Shard::create_topics),
     served(ApiKey::DeleteTopics, 1, 6, Shard::delete_topics),
+    served(ApiKey::DeleteRecords, 0, 2, Shard::delete_records),
     served(ApiKey::InitProducerId, 0, 5, Shard::init_producer_id),
     served(
         ApiKey::OffsetForLeaderEpoch,
@@ -81,7 +92,15 @@ const SERVED: &[Served] = &[
     ),
     served(ApiKey::DescribeConfigs, 1, 4, Shard::describe_configs),
     served(ApiKey::AlterConfigs, 0, 2, Shard::alter_configs),
+    served(
+        ApiKey::AlterReplicaLogDirs,
+        1,
+        2,
+        Shard::alter_replica_log_dirs,
+    ),
+    served(ApiKey::DescribeLogDirs, 1, 5, Shard::describe_log_dirs),
     served(ApiKey::CreatePartitions, 0, 3, Shard::create_partitions),
+    served(ApiKey::ElectLeaders, 0, 2, Shard::elect_leaders),
     served(
         ApiKey::IncrementalAlterConfigs,
         0,
@@ -89,12 +108,28 @@ const SERVED: &[Served] = &[
         Shard::incremental_alter_configs,
     ),
     served(
+        ApiKey::AlterPartitionReassignments,
+        0,
+        1,
+        Shard::alter_partition_reassignments,
+    ),
+    served(
         ApiKey::ListPartitionReassignments,
         0,
         0,
         Shard::list_partition_reassignments,
     ),
+    served(ApiKey::DescribeQuorum, 0, 2, Shard::describe_quorum),
+    served(ApiKey::UpdateFeatures, 0, 2, Shard::update_features),
     served(ApiKey::DescribeCluster, 0, 2, Shard::describe_cluster),
+    served(ApiKey::DescribeProducers, 0, 0, Shard::describe_producers),
+    served(ApiKey::UnregisterBroker, 0, 0, Shard::unregister_broker),
+    served(
+        ApiKey::ListConfigResources,
+        0,
+        1,
+        Shard::list_config_resources,
+    ),
     served(
         ApiKey::DescribeTopicPartitions,
         0,

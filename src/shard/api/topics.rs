@@ -164,6 +164,11 @@ impl Shard {
                 (call, grown(call, topics, &outcome.result))
             }
             Command::AlterConfigs { .. }
+            | Command::ElectLeaders { .. }
+            | Command::MoveReplicas { .. }
+            | Command::UpdateFeatures { .. }
+            | Command::UnregisterNode { .. }
+            | Command::DescribeQuorum
             | Command::AllocateProducerIds { .. }
             | Command::RegisterProcess { .. } => return,
         };

@@ -4,6 +4,7 @@
 //! choose again. Feature levels: `transaction.version`, `group.version` and the like are not finalized until they work.
 
 use super::{Call, Flow, advertised, answer};
+use crate::meta::FEATURES;
 use crate::model::ErrorCode;
 use crate::shard::{Actions, Shard};
 use crate::wire::msg::api_versions_request::ApiVersionsRequest;
@@ -11,9 +12,6 @@ use crate::wire::msg::api_versions_response::{
     ApiVersion, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
 };
 use crate::wire::{ApiKey, Malformed, Reader};
-
-/// The features of this release: name, lowest and highest level.
-const FEATURES: &[(&str, i16, i16)] = &[("metadata.version", 7, 33)];
 
 impl Shard {
     pub(super) fn api_versions(
@@ -41,7 +39,6 @@ impl Shard {
                 response.encode(w, version)
             })));
         }
-        let level = |name: &str, max: i16| self.image.feature(name).unwrap_or(max);
         let response = ApiVersionsResponse {
             error_code: ErrorCode::None.code(),
             api_keys: advertised()
@@ -54,19 +51,19 @@ impl Shard {
                 .collect(),
             supported_features: FEATURES
                 .iter()
-                .map(|(name, min_version, max_version)| SupportedFeatureKey {
-                    name: (*name).into(),
-                    min_version: *min_version,
-                    max_version: *max_version,
+                .map(|feature| SupportedFeatureKey {
+                    name: feature.name.into(),
+                    min_version: feature.min,
+                    max_version: feature.max,
                 })
                 .collect(),
             finalized_features_epoch: self.image.applied() as i64,
             finalized_features: FEATURES
                 .iter()
-                .map(|(name, _, max)| FinalizedFeatureKey {
-                    name: (*name).into(),
-                    max_version_level: level(name, *max),
-                    min_version_level: level(name, *max),
+                .map(|feature| FinalizedFeatureKey {
+                    name: feature.name.into(),
+                    max_version_level: self.image.level(feature),
+                    min_version_level: self.image.level(feature),
                 })
                 .collect(),
             ..Default::default()
