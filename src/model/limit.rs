@@ -148,3 +148,9 @@ pub const CONFIGS_SET_MAX: usize = 1000;
 
 /// A DeleteRecords waits at least this long for the device, milliseconds, whatever its timeout: with one of 0 Kafka answers a success, and so do we.
 pub const DELETE_RECORDS_WAIT_MS_MIN: u64 = 1_000;
+
+/// Clients of one node whose metrics subscription is remembered (Kafka). At the bound the one not heard of for longest is forgotten.
+pub const TELEMETRY_CLIENTS_MAX: usize = 16_384;
+
+/// Bytes that one push of metrics may decompress to; INVALID_RECORD above.
+pub const TELEMETRY_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -237,6 +237,7 @@ impl Shard {
         self.reconcile_all(applied - 1, actions);
         self.note_registration();
         self.reconfigure_all();
+        self.telemetry.changed();
         self.report_served(actions);
     }
 
@@ -266,7 +267,11 @@ impl Shard {
                 ..
             } => self.reconfigure_all(),
             Record::Config {
-                resource: Resource::ClientMetrics | Resource::Group,
+                resource: Resource::ClientMetrics,
+                ..
+            } => self.telemetry.changed(),
+            Record::Config {
+                resource: Resource::Group,
                 ..
             } => {}
             Record::Cluster { .. }

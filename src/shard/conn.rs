@@ -39,6 +39,8 @@ pub struct Conn {
     pub local: SocketAddr,
     /// What the client called itself in ApiVersions, for logs.
     pub software: Option<String>,
+    /// What the client called itself when it last spoke of its metrics.
+    pub client_id: Option<String>,
     /// The parked request of this connection, if it is not a Produce.
     pub parked: Option<ParkId>,
     slots: VecDeque<Slot>,
@@ -81,6 +83,7 @@ impl Conns {
             peer,
             local,
             software: None,
+            client_id: None,
             parked: None,
             slots: VecDeque::new(),
             first: 0,

@@ -47,6 +47,9 @@ pub struct Counters {
     pub records_in: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// Pushes of clients' metrics, and their bytes, decompressed.
+    pub telemetry_pushes: u64,
+    pub telemetry_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -67,6 +70,7 @@ pub struct Shard {
     follower: Follower,
     controller: Option<Controller>,
     producer_ids: api::producer_id::ProducerIds,
+    telemetry: api::telemetry::Telemetry,
     /// Requests that wait for the sizes of the file system.
     log_dirs_waiting: Vec<ParkId>,
     /// Parked requests to look at again before the turn ends.
@@ -106,6 +110,7 @@ impl Shard {
             sessions: Sessions::new(slots),
             follower: Follower::default(),
             producer_ids: api::producer_id::ProducerIds::default(),
+            telemetry: api::telemetry::Telemetry::default(),
             log_dirs_waiting: Vec::new(),
             woken: Vec::new(),
             stopping: false,

@@ -36,6 +36,8 @@ SERVED = {
     60: "DescribeCluster",
     61: "DescribeProducers",
     64: "UnregisterBroker",
+    71: "GetTelemetrySubscriptions",
+    72: "PushTelemetry",
     74: "ListConfigResources",
     75: "DescribeTopicPartitions",
 }

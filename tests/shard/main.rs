@@ -19,5 +19,6 @@ mod producer_ids;
 mod quorum;
 mod replicas;
 mod restarts;
+mod telemetry;
 mod topics;
 mod versions;

@@ -1,7 +1,7 @@
 //! Elections, moves, log dirs and producers of partitions. Codes and texts are those that Apache Kafka 4.4.0 gave to the same
 //! requests, where it has one broker too.
 
-use corelane::model::{ErrorCode, Uuid};
+use corelane::model::ErrorCode;
 use corelane::wire::msg::alter_partition_reassignments_request::{
     AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
 };
@@ -346,5 +346,4 @@ fn producers_of_a_partition_are_told_with_their_last_batch() {
         failed(producers(&mut rig, "a b", &[0])),
         (invalid, Some(text.to_string()))
     );
-    let _: Uuid = id;
 }

@@ -65,6 +65,8 @@ asks! {
     UnregisterBroker: unregister_broker_request::UnregisterBrokerRequest => unregister_broker_response::UnregisterBrokerResponse<'static>;
     DescribeProducers: describe_producers_request::DescribeProducersRequest<'_> => describe_producers_response::DescribeProducersResponse<'static>;
     ListConfigResources: list_config_resources_request::ListConfigResourcesRequest => list_config_resources_response::ListConfigResourcesResponse<'static>;
+    GetTelemetrySubscriptions: get_telemetry_subscriptions_request::GetTelemetrySubscriptionsRequest => get_telemetry_subscriptions_response::GetTelemetrySubscriptionsResponse<'static>;
+    PushTelemetry: push_telemetry_request::PushTelemetryRequest<'_> => push_telemetry_response::PushTelemetryResponse;
     DescribeLogDirs: describe_log_dirs_request::DescribeLogDirsRequest<'_> => describe_log_dirs_response::DescribeLogDirsResponse<'static>;
     AlterReplicaLogDirs: alter_replica_log_dirs_request::AlterReplicaLogDirsRequest<'_> => alter_replica_log_dirs_response::AlterReplicaLogDirsResponse<'static>;
     CreatePartitions: create_partitions_request::CreatePartitionsRequest<'_> => create_partitions_response::CreatePartitionsResponse<'static>;

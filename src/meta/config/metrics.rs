@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use regex::{Regex, RegexBuilder};
+
 use super::describe::{ConfigEntry, ConfigSynonym, Source};
 use super::value::{Kind, Valid, Value, parse};
 use crate::meta::command::ApiError;
@@ -39,6 +41,9 @@ const PROPERTIES: [&str; 6] = [
     "client_source_port",
 ];
 
+/// Memory that one compiled pattern may take; a larger one is refused.
+const PATTERN_BYTES_MAX: usize = 64 * 1024;
+
 fn kind(name: &str) -> Option<Kind> {
     let (_, kind, _, _) = DEFS.iter().find(|(known, _, _, _)| *known == name)?;
     Some(*kind)
@@ -64,8 +69,7 @@ pub fn check_client_metrics(name: &str, set: &BTreeMap<String, String>) -> Resul
             }
             Ok(Value::List(items)) if key == "match" => {
                 for item in &items {
-                    let (property, pattern) = item.split_once('=').unwrap_or(("", ""));
-                    if !PROPERTIES.contains(&property.trim()) || !is_balanced(pattern) {
+                    if pattern(item).is_none() {
                         return config(format!("Illegal client matching pattern: {item}"));
                     }
                 }
@@ -76,24 +80,61 @@ pub fn check_client_metrics(name: &str, set: &BTreeMap<String, String>) -> Resul
     Ok(())
 }
 
-/// Whether the brackets of a regular expression close. Nothing is matched yet: clients are told the default interval and no
-/// metrics, so that a pattern is only kept and shown.
-fn is_balanced(pattern: &str) -> bool {
-    let mut open = Vec::new();
-    let mut class = false;
-    let mut chars = pattern.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' if chars.next().is_none() => return false,
-            '\\' => {}
-            '[' => class = true,
-            ']' => class = false,
-            '(' if !class => open.push(c),
-            ')' if !class && open.pop().is_none() => return false,
-            _ => {}
+/// A subscription, ready to be matched.
+#[derive(Debug)]
+pub struct Subscription {
+    pub interval_ms: i32,
+    /// Prefixes of names; [`ALL_METRICS`] is every metric.
+    pub metrics: Vec<String>,
+    patterns: Vec<(&'static str, Regex)>,
+}
+
+/// In `metrics`: all of them.
+pub const ALL_METRICS: &str = "*";
+
+/// Without a subscription that matches.
+pub const INTERVAL_MS: i32 = 300_000;
+
+impl Subscription {
+    /// What was set, which was checked then; what does not fit was written by another version and has its default.
+    pub fn new(set: &BTreeMap<String, String>) -> Subscription {
+        let value = |key: &str| parse(key, kind(key)?, &Valid::Any, set.get(key)?).ok();
+        let list = |key: &str| match value(key) {
+            Some(Value::List(items)) => items,
+            _ => Vec::new(),
+        };
+        Subscription {
+            interval_ms: match value("interval.ms") {
+                Some(Value::Number(ms)) => i32::try_from(ms).unwrap_or(INTERVAL_MS),
+                _ => INTERVAL_MS,
+            },
+            metrics: list("metrics"),
+            patterns: list("match")
+                .iter()
+                .filter_map(|item| pattern(item))
+                .collect(),
         }
     }
-    !class && open.is_empty() && !pattern.is_empty()
+
+    /// Whether the client with these properties is meant; one without patterns means all clients.
+    pub fn matches<'a>(&self, property: impl Fn(&str) -> Option<&'a str>) -> bool {
+        let mut patterns = self.patterns.iter();
+        patterns.all(|(name, regex)| property(name).is_some_and(|value| regex.is_match(value)))
+    }
+}
+
+/// `property=regular expression`, matched against the whole of the property.
+fn pattern(item: &str) -> Option<(&'static str, Regex)> {
+    let (name, expression) = item.split_once('=')?;
+    let name = PROPERTIES.into_iter().find(|known| *known == name.trim())?;
+    let expression = expression.trim();
+    if expression.is_empty() || expression.contains('=') {
+        return None;
+    }
+    let regex = RegexBuilder::new(&format!("^(?:{expression})$"))
+        .size_limit(PATTERN_BYTES_MAX)
+        .build();
+    Some((name, regex.ok()?))
 }
 
 /// A subscription as DescribeConfigs shows it; one that does not exist has every default.
@@ -119,4 +160,51 @@ pub fn describe_client_metrics(set: Option<&BTreeMap<String, String>>) -> Vec<Co
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let pairs = pairs.iter();
+        pairs.map(|(k, v)| (k.to_string(), v.to_string())).collect()
+    }
+
+    #[test]
+    fn a_pattern_is_for_the_whole_property_and_all_must_match() {
+        let of = |text: &str| Subscription::new(&set(&[("match", text)]));
+        let client = |name: &str| match name {
+            "client_id" => Some("abc"),
+            "client_software_name" => Some("apache-kafka-java"),
+            _ => None,
+        };
+        assert!(of("").matches(client));
+        assert!(of("client_id=a.*").matches(client));
+        assert!(!of("client_id=b").matches(client));
+        assert!(!of("client_id=a").matches(client));
+        assert!(of("client_id=abc,client_software_name=apache.*").matches(client));
+        assert!(!of("client_id=abc,client_software_name=librd.*").matches(client));
+    }
+
+    #[test]
+    fn patterns_that_cannot_be_are_refused() {
+        for bad in [
+            "x",
+            "nokey=[",
+            "client_id=[",
+            "client_id=",
+            "client_id=a=b",
+            "client_id=(a{999}){999}",
+        ] {
+            let refused = check_client_metrics("s", &set(&[("match", bad)])).unwrap_err();
+            assert_eq!(
+                (refused.code, refused.message),
+                (
+                    ErrorCode::InvalidConfig,
+                    Some(format!("Illegal client matching pattern: {bad}"))
+                )
+            );
+        }
+    }
 }

@@ -14,7 +14,9 @@ pub use describe::{
     ConfigEntry, ConfigSynonym, Layers, Source, describe_broker, describe_cluster, describe_topic,
 };
 pub use dynamic::{change, check_broker};
-pub use metrics::{check_client_metrics, describe_client_metrics};
+pub use metrics::{
+    ALL_METRICS, INTERVAL_MS, Subscription, check_client_metrics, describe_client_metrics,
+};
 pub use table::{
     Def, Dynamic, Effect, broker_def, broker_defs, listener_def, topic_def, topic_defs,
 };

@@ -16,12 +16,15 @@ pub mod elect_leaders;
 pub mod epochs;
 pub mod fetch;
 pub mod forward;
+pub mod get_telemetry_subscriptions;
 pub mod incremental_alter_configs;
 pub mod list_config_resources;
 pub mod list_offsets;
 pub mod metadata;
 pub mod produce;
 pub mod producer_id;
+pub mod push_telemetry;
+pub mod telemetry;
 pub mod topics;
 pub mod unregister_broker;
 pub mod update_features;
@@ -125,6 +128,13 @@ const SERVED: &[Served] = &[
     served(ApiKey::DescribeProducers, 0, 0, Shard::describe_producers),
     served(ApiKey::UnregisterBroker, 0, 0, Shard::unregister_broker),
     served(
+        ApiKey::GetTelemetrySubscriptions,
+        0,
+        0,
+        Shard::get_telemetry_subscriptions,
+    ),
+    served(ApiKey::PushTelemetry, 0, 0, Shard::push_telemetry),
+    served(
         ApiKey::ListConfigResources,
         0,
         1,
@@ -198,6 +208,13 @@ impl Shard {
             .iter()
             .find(|served| served.api == api)
             .ok_or(Unreadable)?;
+        if matches!(
+            api,
+            ApiKey::GetTelemetrySubscriptions | ApiKey::PushTelemetry
+        ) && let Some(conn) = self.conns.get_mut(conn)
+        {
+            conn.client_id = header.client_id.as_ref().map(|id| id.to_string());
+        }
         let to = self.conns.take_slot(conn, false).ok_or(Unreadable)?;
         let call = Call {
             to,
