@@ -26,6 +26,8 @@ pub(super) struct Client {
     pub wanted: Wanted,
     last_get: Option<Instant>,
     last_push: Option<Instant>,
+    /// It asked after its last push.
+    asked: bool,
     pub terminating: bool,
     pub last_error: ErrorCode,
     heard: u64,
@@ -46,6 +48,7 @@ impl Client {
             wanted,
             last_get: None,
             last_push: None,
+            asked: false,
             terminating: false,
             last_error: ErrorCode::None,
             heard: 0,
@@ -66,16 +69,16 @@ impl Client {
         );
         let allowed = told || !self.is_early(self.last_get.max(self.last_push), now);
         if allowed {
-            self.last_get = Some(now);
+            (self.last_get, self.asked) = (Some(now), true);
         }
         allowed
     }
 
     /// Whether it may push now; noted if so. The first push after a question may come at any time.
     pub fn may_push(&mut self, now: Instant) -> bool {
-        let allowed = self.last_get > self.last_push || !self.is_early(self.last_push, now);
+        let allowed = self.asked || !self.is_early(self.last_push, now);
         if allowed {
-            self.last_push = Some(now);
+            (self.last_push, self.asked) = (Some(now), false);
         }
         allowed
     }
