@@ -176,6 +176,10 @@ impl Store {
                     self.note_reading(index, base);
                     self.note_index(index, base, index_bytes);
                 }
+                let log = self.logs[index as usize].as_deref_mut();
+                if log.is_some_and(|log| std::mem::take(&mut log.retain_when_closed)) {
+                    self.retain_log(index);
+                }
                 self.release_journal();
             }
             Then::EpochsWritten => log.epochs_writing = false,

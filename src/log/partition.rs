@@ -18,7 +18,7 @@ use crate::model::{ErrorCode, Instant, Now, TopicPartition};
 pub enum Fenced {
     /// The disk refused a read, a write or a flush; what it holds is unknown.
     Io(String),
-    /// Offsets `[from..to)` were flushed once and are gone.
+    /// Offsets `[from..to)` were flushed once and are gone; `i64::MAX`: perhaps some were, and nobody knows how many.
     Loss { from: i64, to: i64 },
     /// What lies in the directory is not a log that could be opened.
     Damaged(String),
@@ -111,6 +111,8 @@ pub struct Log {
     pub(crate) producers_at: i64,
     /// Something was written since the log was opened: a clean stop has side files to write.
     pub(crate) written_to: bool,
+    /// Retention waits for a segment that is being closed.
+    pub(crate) retain_when_closed: bool,
     pub(crate) located: Located,
     pub(crate) in_fresh: bool,
     pub(crate) in_queue: bool,
@@ -189,6 +191,7 @@ impl Log {
             loading: None,
             producers_at: 0,
             written_to: false,
+            retain_when_closed: false,
             located: Located::default(),
             in_fresh: false,
             in_queue: false,

@@ -172,13 +172,16 @@ impl Store {
         let Some(log) = self.logs[index as usize].as_deref_mut() else {
             return;
         };
+        let due = going;
         let going: Vec<i64> = log
             .segments
             .iter()
-            .take(going)
+            .take(due)
             .take_while(|s| s.phase == Phase::Closed)
             .map(|s| s.base)
             .collect();
+        // Kafka deletes a segment in the round that rolled it.
+        log.retain_when_closed = going.len() < due;
         let Some(last) = going.last() else {
             return;
         };

@@ -575,9 +575,7 @@ fn segments_go_when_their_newest_record_is_too_old_even_the_last() {
     rig.pass_ms(60_000);
     rig.settle();
     assert_eq!(rig.store.log(tp(0)).unwrap().start(), 2);
-    // 1,180,000: all go; a new segment is there for what comes.
-    rig.pass_ms(60_000);
-    rig.settle();
+    // 1,180,000: all go in this round, the active one too; a new segment is there for what comes.
     rig.pass_ms(60_000);
     rig.settle();
     let log = rig.store.log(tp(0)).unwrap();
@@ -754,4 +752,47 @@ fn an_append_that_does_not_fit_the_rest_of_the_journal_holds_nobody_up() {
         let log = rig.store.log(tp(partition)).unwrap();
         assert_eq!((partition, log.safe()), (partition, 1));
     }
+}
+
+#[test]
+fn nothing_of_a_fenced_log_is_written_again() {
+    let mut rig = Rig::ready(24, small(), 1, &Config::default());
+    rig.append(0, &batch(1, 100, 1), true).unwrap();
+    rig.settle();
+    rig.disk.faults.broken = Some("t-0/".into());
+    rig.append(0, &batch(1, 20_000, 1), true).unwrap();
+    rig.settle();
+    rig.disk.faults.broken = None;
+    // The journal wanted its file back before the error came.
+    let log = rig.store.logs[0].as_deref_mut().unwrap();
+    assert!(matches!(log.state(), LogState::Fenced(Fenced::Io(_))));
+    let s = log.segments.back_mut().unwrap();
+    s.urge_to = s.issued;
+    rig.store.urging.push_back(0);
+    rig.store.pump_urging();
+    rig.commit();
+    assert!(rig.disk.is_idle());
+}
+
+#[test]
+fn a_success_behind_an_error_proves_nothing() {
+    let mut rig = Rig::ready(25, small(), 1, &Config::default());
+    rig.append(0, &batch(1, 20_000, 1), false).unwrap();
+    rig.settle();
+    // A flush and a write with its own are under way; the first fails.
+    rig.pass_ms(1000);
+    rig.append(0, &batch(1, 20_000, 2), true).unwrap();
+    rig.commit();
+    rig.disk.faults.broken = Some("t-0/".into());
+    let done = rig
+        .disk
+        .complete_where(|op| matches!(op, DiskOp::Flush { .. }))
+        .unwrap();
+    rig.deliver(done);
+    rig.disk.faults.broken = None;
+    rig.settle();
+    let log = rig.store.log(tp(0)).unwrap();
+    assert!(matches!(log.state(), LogState::Fenced(Fenced::Io(_))));
+    assert_eq!(log.segments.back().unwrap().synced, 0);
+    assert_eq!((log.safe(), log.flushed()), (1, 0));
 }
