@@ -426,3 +426,159 @@ fn what_a_fenced_log_keeps_waits_for_space() {
     let (rig, _) = boot(rig, &Config::default(), 2);
     assert_eq!(rig.store.log(tp(0)).unwrap().appended(), 2);
 }
+
+/// Frames of a journal: file, place, sequence, and up to which one it says that all were flushed.
+fn frames(disk: &faulty::Disk) -> Vec<(String, usize, u64, u64)> {
+    let mut found = Vec::new();
+    for path in disk.paths() {
+        if journal::parse_file_name(&path).is_none() {
+            continue;
+        }
+        let bytes = bytes::Bytes::from(disk.file(&path).unwrap());
+        for at in (0..bytes.len()).step_by(4096) {
+            if let Some(f) = frame::decode(&bytes.slice(at..)) {
+                found.push((path.clone(), at, f.header.sequence, f.header.flushed));
+            }
+        }
+    }
+    found
+}
+
+fn damage(disk: &mut faulty::Disk, path: &str, at: usize) {
+    let mut bytes = disk.file(path).unwrap();
+    bytes[at + 100] ^= 1;
+    disk.set_file(path, bytes);
+}
+
+#[test]
+fn a_break_fences_every_log_that_nothing_shows_to_be_whole_for_good() {
+    let mut rig = Rig::ready(8, small(), 4, &Config::default());
+    // Frames 1, 2, 3. Which logs were in the second is not known afterwards.
+    for partitions in [&[0, 2][..], &[1], &[0, 3]] {
+        for &partition in partitions {
+            rig.append(partition, &batch(1, 100, 1), true).unwrap();
+        }
+        rig.settle();
+    }
+    // And one that is another shard's.
+    let other = crate::model::TopicPartition {
+        topic: crate::model::Uuid([7; 16]),
+        partition: 9,
+    };
+    let opened = Opened {
+        generation: 1,
+        ..Opened::default()
+    };
+    let ids = Ids {
+        first: 1_000_003,
+        stride: 7,
+    };
+    let mut shard = Store::new(crate::model::ShardIndex(1), small(), opened, ids);
+    shard.open(other, "t", Config::default(), 1, rig.now);
+    let mut appended = false;
+    loop {
+        let mut out = Vec::new();
+        if shard.log(other).unwrap().is_ready() && !appended {
+            appended = true;
+            let b = batch(1, 100, 1);
+            let checked = crate::batch::CheckedBatch::own(&b.0).unwrap();
+            let how = AppendAs {
+                leader_epoch: 1,
+                acks_all: true,
+                now: rig.now,
+            };
+            shard.append(other, &checked, how).unwrap();
+        }
+        shard.commit(rig.now, &mut out);
+        for (id, op) in out {
+            rig.disk.submit(1, id, op, rig.now.mono);
+        }
+        let Some(done) = rig.disk.complete_one() else {
+            break;
+        };
+        let mut out = Vec::new();
+        shard.on_disk(done.id, done.result, rig.now, &mut out);
+        for (id, op) in out {
+            rig.disk.submit(1, id, op, rig.now.mono);
+        }
+    }
+    assert_eq!(shard.log(other).unwrap().flushed(), 1);
+    rig.disk.crash(faulty::Loss::All);
+    damage(&mut rig.disk, "journal-0-0", 4096);
+    for _ in 0..3 {
+        let (mut next, _) = boot(rig, &Config::default(), 4);
+        next.store.open(other, "t", Config::default(), 2, next.now);
+        next.settle();
+        let fenced = |partition: i32| match next.store.log(tp(partition)).unwrap().state() {
+            LogState::Fenced(Fenced::Loss { from, to }) => Some((*from, *to)),
+            _ => None,
+        };
+        // In the third frame: it said where it went on.
+        assert_eq!(fenced(0), None);
+        assert_eq!(fenced(3), None);
+        assert_eq!(fenced(1), Some((0, i64::MAX)), "its only record is lost");
+        assert_eq!(
+            fenced(2),
+            Some((1, i64::MAX)),
+            "nothing says that it was not in it"
+        );
+        assert_eq!(fenced(9), None, "another journal has it");
+        assert_eq!(next.store.log(tp(0)).unwrap().appended(), 2);
+        next.disk.crash(faulty::Loss::All);
+        rig = next;
+    }
+}
+
+#[test]
+fn whatever_frame_is_lost_a_log_is_whole_or_fenced() {
+    let (mut whole, mut fenced) = (0, 0);
+    for seed in 0..150 {
+        let mut rig = Rig::ready(seed, small(), 5, &config());
+        for i in 0..rig.disk.rng.range(20, 200) {
+            // Some logs are idle most of the time.
+            let partition = rig.disk.rng.below(1 + i % 5) as i32;
+            let bytes = [100, 600, 3_000, 9_000][rig.disk.rng.below(4) as usize];
+            let acks_all = rig.disk.rng.one_in(2);
+            let _ = rig.append(partition, &batch(1, bytes, i as u8), acks_all);
+            if rig.disk.rng.one_in(3) {
+                rig.settle();
+            } else {
+                rig.commit();
+                rig.step();
+            }
+        }
+        rig.settle();
+        let flushed: Vec<i64> = (0..5)
+            .map(|p| rig.store.log(tp(p)).unwrap().flushed())
+            .collect();
+        let loss = [faulty::Loss::All, faulty::Loss::Killed][seed as usize % 2];
+        rig.disk.crash(loss);
+        let all = frames(&rig.disk);
+        let said = all.iter().map(|f| f.3).max().unwrap_or(0);
+        let known: Vec<_> = all.iter().filter(|f| f.2 <= said).collect();
+        let Some(lost) = known.get(rig.disk.rng.below(known.len().max(1) as u64) as usize) else {
+            continue;
+        };
+        damage(&mut rig.disk, &lost.0, lost.1);
+        let (mut rig, _) = boot(rig, &config(), 5);
+        for partition in 0..5 {
+            let log = rig.store.log(tp(partition)).unwrap();
+            match log.state() {
+                LogState::Ready => {
+                    assert!(
+                        log.appended() >= flushed[partition as usize],
+                        "seed {seed} log {partition}: {} of {}",
+                        log.appended(),
+                        flushed[partition as usize]
+                    );
+                    whole += 1;
+                    let end = log.appended();
+                    rig.read_from(partition, 0, end, 1 << 20);
+                }
+                LogState::Fenced(Fenced::Loss { .. }) => fenced += 1,
+                other => panic!("seed {seed} log {partition}: {other:?}"),
+            }
+        }
+    }
+    assert!(whole > 200 && fenced > 50, "{whole} whole, {fenced} fenced");
+}

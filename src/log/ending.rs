@@ -340,6 +340,7 @@ impl Store {
             start: log.start,
             high_watermark: log.high_watermark,
             flushed: log.flushed,
+            doubtful: false,
         };
         let (tp, dir) = (log.tp, log.dir.clone());
         let left = StoppedLog {

@@ -21,6 +21,8 @@ pub struct Known {
     pub high_watermark: i64,
     /// The log was flushed up to here: if it ends below, that is loss.
     pub flushed: i64,
+    /// A break in a journal may have taken flushed records of it, nobody knows how many.
+    pub doubtful: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -33,9 +35,10 @@ impl Generation {
     pub fn encode(&self) -> Bytes {
         let mut text = format!("{HEADER}\ngeneration {}\n", self.number);
         for (tp, k) in &self.logs {
+            let doubtful = if k.doubtful { " doubtful" } else { "" };
             let _ = writeln!(
                 text,
-                "{} {} {} {} {}",
+                "{} {} {} {} {}{doubtful}",
                 tp.topic, tp.partition, k.start, k.high_watermark, k.flushed
             );
         }
@@ -65,6 +68,11 @@ impl Generation {
                 start: number()?,
                 high_watermark: number()?,
                 flushed: number()?,
+                doubtful: match words.next() {
+                    None => false,
+                    Some("doubtful") => true,
+                    Some(_) => return None,
+                },
             };
             logs.insert(TopicPartition { topic, partition }, known);
         }
@@ -86,10 +94,16 @@ mod tests {
             start: 5,
             high_watermark: 9,
             flushed: 12,
+            doubtful: false,
+        };
+        let other = TopicPartition { partition: 5, ..tp };
+        let doubtful = Known {
+            doubtful: true,
+            ..known
         };
         let generation = Generation {
             number: 7,
-            logs: BTreeMap::from([(tp, known)]),
+            logs: BTreeMap::from([(tp, known), (other, doubtful)]),
         };
         let bytes = generation.encode();
         assert_eq!(Generation::decode(&bytes), Some(generation));

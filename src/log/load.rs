@@ -131,6 +131,7 @@ impl Store {
             high_watermark: log.high_watermark.min(end),
             // A cut is no loss.
             flushed: 0,
+            doubtful: false,
         };
         log.ending = None;
         log.state = LogState::Loading;
@@ -278,11 +279,7 @@ impl Store {
             .as_deref_mut()
             .expect("it is being loaded");
         let loading = log.loading.take().expect("it is being loaded");
-        if loading.known.flushed > 0 && loading.known.flushed > loading.known.start {
-            let lost = Fenced::Loss {
-                from: loading.known.start,
-                to: loading.known.flushed,
-            };
+        if let Some(lost) = lost(&loading.known, loading.known.start) {
             self.fence(index, lost);
             return;
         }
@@ -691,20 +688,14 @@ impl Store {
             .expect("it is being loaded");
         let loading = log.loading.as_deref_mut().expect("it is being loaded");
         let s = log.segments.back().expect("one was read");
-        let (end, flushed) = (s.next, loading.known.flushed);
-        if end < loading.known.start {
+        let end = s.next;
+        if end < loading.known.start && !loading.known.doubtful {
             self.restart(index);
             return;
         }
-        if end < flushed {
+        if let Some(lost) = lost(&loading.known, end) {
             // Nothing is cut: what is left may help an operator.
-            self.fence(
-                index,
-                Fenced::Loss {
-                    from: end,
-                    to: flushed,
-                },
-            );
+            self.fence(index, lost);
             return;
         }
         if let Some(reason) = loading.cut_said {
@@ -874,6 +865,16 @@ impl Log {
         self.high_watermark = self.high_watermark.clamp(start, end);
         self.want_flush_to = end;
     }
+}
+
+/// What a log that ends here has lost.
+fn lost(known: &Known, end: i64) -> Option<Fenced> {
+    let to = if known.doubtful {
+        i64::MAX
+    } else {
+        known.flushed
+    };
+    (end < to).then_some(Fenced::Loss { from: end, to })
 }
 
 /// A batch met while walking a segment.

@@ -6,6 +6,21 @@
 //! A part counts iff a directory with its topic id exists, it comes after its log's last mark, and it continues or
 //! repeats the segment exactly. Where journal and segment differ, the journal is right: what it holds was written later
 //! than whatever lies there.
+//!
+//! # A break
+//!
+//! A frame that is missing although a later one says that it was flushed is a *break*: whoever had records in it may have
+//! lost some that were flushed, and which logs these are, only the missing frame said. So every log of the dir is fenced
+//! ([`super::Fenced::Loss`]) but those that are shown to be whole:
+//! - A log with a part in a frame *behind* the last missing one: that part says at which offset it continues the log. All
+//!   that the missing frame can have held of it is below, so the log is whole iff it reaches that offset.
+//! - The same with a mark there: what it leaves of the log was flushed in the segments before.
+//! - A log that another shard's journal speaks of last, and not with a mark: at most one journal holds live parts of a
+//!   log, and the broken one's were flushed in the segments before the other shard got it.
+//!
+//! An idle log is fenced although it may be whole: silence about it proves nothing. The doubt is in the generation file
+//! from then on, for the journal is read only once. What cannot be noticed is a break at the very end, where no later frame
+//! tells of a flush: it looks like a torn tail.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -38,7 +53,8 @@ pub struct Opened {
     /// The directories that are logs.
     pub dirs: BTreeMap<String, TopicPartition>,
     pub logs: BTreeMap<TopicPartition, Known>,
-    /// Frames that were flushed and are gone: what they held beyond the segments is lost. (shard, first, last sequence)
+    /// Frames that were flushed and are gone, and with them what they held beyond the segments: logs that are not shown to be
+    /// whole are fenced. (shard, first, last sequence)
     pub breaks: Vec<(ShardIndex, u64, u64)>,
     /// Bytes of batches that the journals had and the segments did not.
     pub replayed_bytes: u64,
@@ -119,6 +135,8 @@ struct Told {
     parts: Vec<Part>,
     last_is_mark: bool,
     deleted: bool,
+    /// It is in a frame behind the last break, and whole if it reaches this offset.
+    vouched: Option<i64>,
 }
 
 impl Told {
@@ -129,6 +147,7 @@ impl Told {
             parts: Vec::new(),
             last_is_mark: false,
             deleted: false,
+            vouched: None,
         }
     }
 }
@@ -149,6 +168,7 @@ pub struct Replay {
     /// What fenced logs kept of frames that are gone.
     kept_files: Vec<(String, ShardIndex)>,
     kept: BTreeMap<ShardIndex, Vec<Frame>>,
+    kept_is_damaged: BTreeSet<ShardIndex>,
     /// By directory name: log starts, high watermarks and ends, if the last stop was clean.
     checkpoints: [BTreeMap<String, i64>; 3],
     /// What deletions left.
@@ -211,6 +231,7 @@ impl Replay {
             frames: BTreeMap::new(),
             kept_files: Vec::new(),
             kept: BTreeMap::new(),
+            kept_is_damaged: BTreeSet::new(),
             checkpoints: Default::default(),
             leftovers: Vec::new(),
             journal_file: None,
@@ -315,7 +336,8 @@ impl Replay {
                 let current = self.generation.number;
                 let mut frames = frames_of(&bytes, shard);
                 if frames.iter().map(|f| f.file_bytes).sum::<usize>() != bytes.len() {
-                    return Err(format!("{name} is damaged: acknowledged records are in it"));
+                    tracing::error!(name, "what fenced logs kept of the journal is damaged");
+                    self.kept_is_damaged.insert(shard);
                 }
                 frames.retain(|f| f.header.generation == current);
                 self.kept.entry(shard).or_default().extend(frames);
@@ -422,12 +444,19 @@ impl Replay {
             logs = self.checkpointed();
         }
         let mut told = Vec::new();
+        let mut broken = Vec::new();
         for shard in self.kept.keys() {
             self.frames.entry(*shard).or_default();
         }
         for (shard, frames) in std::mem::take(&mut self.frames) {
+            let from = told.len();
+            let breaks = self.report.breaks.len();
             self.sift(shard, frames, &mut told);
+            if self.report.breaks.len() > breaks {
+                broken.push(from..told.len());
+            }
         }
+        let doubtful = self.doubtful(&told, &broken);
         // A shard that gave the log up speaks before the one that has it now.
         told.sort_by_key(|t| !t.last_is_mark);
         let mut parts: BTreeMap<TopicPartition, Vec<Part>> = BTreeMap::new();
@@ -440,8 +469,11 @@ impl Replay {
             known.start = known.start.max(t.known.start);
             known.high_watermark = t.known.high_watermark;
             // Told later than what the generation file says, and lower if the log was cut.
-            known.flushed = t.known.flushed;
+            known.flushed = t.known.flushed.max(t.vouched.unwrap_or(0));
             parts.entry(t.tp).or_default().extend(t.parts);
+        }
+        for tp in doubtful {
+            logs.entry(tp).or_default().doubtful = true;
         }
         for (tp, list) in parts {
             let Some(dir) = self.dir_of.get(&(tp.topic, tp.partition)) else {
@@ -459,6 +491,28 @@ impl Replay {
         self.report.logs = logs;
     }
 
+    /// The logs that a broken journal may have held flushed records of: all but those that are shown to be whole, or not
+    /// to be that journal's. `broken` are the ranges of `told` that broken journals tell.
+    fn doubtful(&self, told: &[Told], broken: &[std::ops::Range<usize>]) -> Vec<TopicPartition> {
+        let mut doubtful = Vec::new();
+        for own in broken {
+            for tp in self.report.dirs.values() {
+                let proven = told.iter().enumerate().any(|(i, t)| {
+                    t.tp == *tp
+                        && if own.contains(&i) {
+                            t.vouched.is_some()
+                        } else {
+                            !t.last_is_mark
+                        }
+                });
+                if !proven {
+                    doubtful.push(*tp);
+                }
+            }
+        }
+        doubtful
+    }
+
     /// What Kafka's checkpoints tell.
     fn checkpointed(&mut self) -> BTreeMap<TopicPartition, Known> {
         let [starts, high_watermarks, ends] = std::mem::take(&mut self.checkpoints);
@@ -467,6 +521,7 @@ impl Replay {
             start: of(&starts, dir),
             high_watermark: of(&high_watermarks, dir),
             flushed: of(&ends, dir),
+            doubtful: false,
         };
         self.report
             .dirs
@@ -482,9 +537,12 @@ impl Replay {
         let flushed = frames.iter().map(|f| f.header.flushed).max().unwrap_or(0);
         frames.retain(|f| f.header.sequence >= live_from);
         let have: BTreeSet<u64> = frames.iter().map(|f| f.header.sequence).collect();
-        let missing: Vec<u64> = (live_from..=flushed)
+        let mut missing: Vec<u64> = (live_from..=flushed)
             .filter(|s| *s > 0 && !have.contains(s))
             .collect();
+        if self.kept_is_damaged.contains(&shard) {
+            missing.insert(0, live_from.saturating_sub(1));
+        }
         if let (Some(&first), Some(&last)) = (missing.first(), missing.last()) {
             tracing::error!(
                 shard = shard.0,
@@ -501,8 +559,12 @@ impl Replay {
                 .filter(|f| !have.contains(&f.header.sequence)),
         );
         frames.sort_by_key(|f| f.header.sequence);
+        let last_missing = missing.last();
         let mut of_log: BTreeMap<TopicPartition, Told> = BTreeMap::new();
-        for part in frames.into_iter().flat_map(|f| f.parts) {
+        let parts = frames
+            .into_iter()
+            .flat_map(|f| f.parts.into_iter().map(move |p| (f.header.sequence, p)));
+        for (sequence, part) in parts {
             let h = part.header;
             if h.kind == PartKind::Mark && planted(Bug::ForgetMark) {
                 continue;
@@ -511,6 +573,13 @@ impl Replay {
             t.known.start = t.known.start.max(h.log_start);
             t.known.high_watermark = h.high_watermark;
             t.last_is_mark = h.kind == PartKind::Mark;
+            if h.kind == PartKind::Mark {
+                // What the log is from here on is flushed in its segments.
+                t.vouched = None;
+            }
+            if last_missing.is_some_and(|last| sequence > *last) && t.vouched.is_none() {
+                t.vouched = Some(h.first_offset);
+            }
             match h.kind {
                 PartKind::Mark => {
                     t.parts.clear();
