@@ -62,15 +62,15 @@ fn planted_bugs_are_found() {
     use corelane::log::planted::Bug;
 
     let known = [
-        (Bug::AcknowledgeBeforeWritten, "all", 4),
+        (Bug::AcknowledgeBeforeWritten, "all", 3),
         (Bug::SkipFlush, "all", 1),
-        (Bug::CountFlushForLaterWrite, "power", 13),
+        (Bug::CountFlushForLaterWrite, "power", 7),
         (Bug::ReplayOverDirectWrite, "all", 1),
         (Bug::AcceptOldGeneration, "all", 10),
-        (Bug::ForgetTail, "all", 5),
+        (Bug::ForgetTail, "all", 6),
         (Bug::ReuseOffset, "all", 1),
         (Bug::LoseProducers, "all", 1),
-        (Bug::ServeBeforeFlush, "all", 5),
+        (Bug::ServeBeforeFlush, "all", 10),
     ];
     for (bug, faults, seed) in known {
         let sound = Options {

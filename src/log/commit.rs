@@ -12,6 +12,8 @@ use crate::model::{Instant, Now};
 
 /// Blocks that one direct write takes at most (an iovec has 1024 entries).
 const WRITE_SPANS_MAX: usize = 512;
+/// Logs looked at to see whether a frame beside another is worth it.
+const GATHERED_LOGS_MAX: usize = 64;
 /// Tail blocks looked at per commit when the cache is over its budget.
 const EVICT_TRIES: usize = 64;
 
@@ -294,7 +296,7 @@ impl Store {
     // -- the frame
 
     fn commit_frame(&mut self) {
-        if self.journal.in_flight.is_some() || self.queue.is_empty() || self.failed.is_some() {
+        if self.queue.is_empty() || self.failed.is_some() || !self.may_start_frame() {
             return;
         }
         let first = self.queue.iter().find_map(|index| {
@@ -307,7 +309,9 @@ impl Store {
             .min(frame::HEADER_BYTES + frame::PART_BYTES + threshold);
         let room = self.journal.room(needed, &self.config, &mut self.ops);
         if room == 0 {
-            self.make_room();
+            if self.journal.in_flight.is_empty() {
+                self.make_room();
+            }
             return;
         }
         if self.journal.is_squeezed() {
@@ -370,6 +374,26 @@ impl Store {
         if !planned.is_empty() {
             self.write_frame(planned, size, sync && !planted(Bug::SkipFlush));
         }
+    }
+
+    /// Whether a frame may start now, beside those in flight: what small appends gather meanwhile makes the next one cheaper.
+    fn may_start_frame(&self) -> bool {
+        let in_flight = self.journal.in_flight.len();
+        if in_flight == 0 {
+            return true;
+        }
+        if in_flight >= self.config.frames_in_flight_max as usize || !self.journal.may_start() {
+            return false;
+        }
+        let mut bytes = 0;
+        for &index in self.queue.iter().take(GATHERED_LOGS_MAX) {
+            let part = self.logs[index as usize].as_deref().and_then(Log::part);
+            bytes += part.map_or(0, |(_, _, from, to)| to - from);
+            if bytes >= u64::from(self.config.frame_beside_bytes_min) {
+                return true;
+            }
+        }
+        false
     }
 
     fn write_frame(&mut self, planned: Vec<Planned>, size: usize, sync: bool) {

@@ -57,6 +57,10 @@ pub struct StoreConfig {
     pub journal_file_bytes: u32,
     /// Journal files at most. At the bound producers wait for destaging.
     pub journal_files_max: u32,
+    /// Frames of the journal under way side by side, at most.
+    pub frames_in_flight_max: u32,
+    /// So many bytes are worth a frame beside one in flight.
+    pub frame_beside_bytes_min: u32,
     /// A log with this much for itself in a turn is written straight to its segment. Above the point where both cost the same on blocks that
     /// were written before (16-64 KiB), because a segment's blocks are only allocated: a flush of such a write commits the file system's own
     /// journal. One core, acks=all, 16 KiB batches: 16 logs 43,900 requests/s at 32 KiB, 66,800 at 128 KiB; one log 8,500 and 15,800.
@@ -88,6 +92,8 @@ impl Default for StoreConfig {
         StoreConfig {
             journal_file_bytes: 4 * 1024 * 1024,
             journal_files_max: 8,
+            frames_in_flight_max: 4,
+            frame_beside_bytes_min: 16 * 1024,
             direct_threshold_bytes: 128 * 1024,
             tail_cache_bytes: 64 * 1024 * 1024,
             destage_bytes: 256 * 1024,

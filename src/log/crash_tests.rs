@@ -7,6 +7,7 @@ fn small() -> StoreConfig {
     StoreConfig {
         journal_file_bytes: 32 * 1024,
         journal_files_max: 2,
+        frame_beside_bytes_min: 1,
         direct_threshold_bytes: 8 * 1024,
         destage_bytes: 16 * 1024,
         allocate_bytes_min: 8 * 1024,

@@ -1,7 +1,10 @@
 //! The journal of one shard in one log dir: files used in turn, frames one after the other.
 //!
-//! One frame is in flight at a time; what is appended meanwhile gathers into the next (group commit). A file is given
-//! back, oldest first, once all its parts are flushed in segments.
+//! What is appended while a frame is in flight gathers into the next (group commit); once that is large, or the shard has nothing else to
+//! do, it does not wait: up to [`StoreConfig::frames_in_flight_max`] frames of one file are under way side by side. They count as written,
+//! and as flushed, in their order only, so what a crash tears is always behind everything that was acknowledged. A frame that is to be
+//! flushed never starts beside one that is not: its flush would not count for it. A file is given back, oldest first, once all its parts
+//! are flushed in segments.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -54,6 +57,8 @@ pub(crate) struct InFlight {
     pub sequence: u64,
     pub sync: bool,
     pub logs: Vec<LogIndex>,
+    block: Rc<Block>,
+    done: bool,
 }
 
 #[derive(Debug)]
@@ -73,7 +78,8 @@ pub(crate) struct Journal {
     next_number: u64,
     sequence: u64,
     pub marks: Marks,
-    pub in_flight: Option<InFlight>,
+    /// In the order of their sequences.
+    pub in_flight: VecDeque<InFlight>,
     pub flushing: bool,
     /// The flush under way covers frames up to here.
     flushing_to: u64,
@@ -81,8 +87,7 @@ pub(crate) struct Journal {
     pub want_flush: bool,
     /// Logs with parts in frames that are written and not flushed.
     pub unflushed: Vec<LogIndex>,
-    spare: Option<Rc<Block>>,
-    writing: Option<Rc<Block>>,
+    spare: Vec<Rc<Block>>,
     /// No file could be made: retried at this time; until then logs write directly.
     pub refused_until: Option<Instant>,
     /// The oldest file is being read, or what was found there is being copied.
@@ -105,13 +110,12 @@ impl Journal {
             next_number: 0,
             sequence: 0,
             marks: Marks::default(),
-            in_flight: None,
+            in_flight: VecDeque::new(),
             flushing: false,
             flushing_to: 0,
             want_flush: false,
             unflushed: Vec::new(),
-            spare: None,
-            writing: None,
+            spare: Vec::new(),
             refused_until: None,
             keeping: false,
             keep_again: None,
@@ -206,6 +210,9 @@ impl Journal {
                 return room as usize;
             }
             // Frames of the next file count as flushed only when all of this one are.
+            if !self.in_flight.is_empty() {
+                return 0;
+            }
             if self.marks.flushed < self.marks.written {
                 self.want_flush = true;
                 return 0;
@@ -251,7 +258,7 @@ impl Journal {
     }
 
     pub fn spare(&mut self, bytes: usize) -> Rc<Block> {
-        match self.spare.take() {
+        match self.spare.pop() {
             Some(block) if block.capacity() >= bytes => block,
             _ => Block::new(bytes),
         }
@@ -259,14 +266,19 @@ impl Journal {
 
     /// Writes the finished frame in `block` at the end of the active file.
     pub fn write(&mut self, block: Rc<Block>, logs: Vec<LogIndex>, sync: bool, ops: &mut Ops) {
-        assert!(self.in_flight.is_none(), "one frame at a time");
+        assert!(
+            self.may_start(),
+            "its flush would not count for the frame before"
+        );
         self.sequence += 1;
         let active = self.files.back_mut().expect("room() found one");
         let at = active.at;
         active.at += block.len().next_multiple_of(BLOCK_BYTES) as u64;
         let data = vec![MemSpan::new(&block, 0, block.len())];
         ops.issue(
-            Task::JournalWrite,
+            Task::JournalWrite {
+                sequence: self.sequence,
+            },
             DiskOp::Write {
                 file: active.file,
                 at,
@@ -274,23 +286,35 @@ impl Journal {
                 sync,
             },
         );
-        self.writing = Some(block);
-        self.in_flight = Some(InFlight {
+        self.in_flight.push_back(InFlight {
             sequence: self.sequence,
             sync,
             logs,
+            block,
+            done: false,
         });
     }
 
-    /// The frame in flight is written; gives its logs.
-    pub fn wrote(&mut self) -> InFlight {
-        let done = self.in_flight.take().expect("a frame was in flight");
-        self.marks.written = done.sequence;
-        if done.sync {
-            self.flushed(done.sequence);
+    /// Whether one more frame may be issued now.
+    pub fn may_start(&self) -> bool {
+        self.in_flight.iter().all(|frame| frame.sync)
+    }
+
+    /// The write of a frame is complete.
+    pub fn wrote(&mut self, sequence: u64) {
+        let oldest = self.in_flight.front().expect("it was in flight").sequence;
+        self.in_flight[(sequence - oldest) as usize].done = true;
+    }
+
+    /// The next frame that is written, and all before it. Gives its logs, and whether it is flushed.
+    pub fn next_written(&mut self) -> Option<(Vec<LogIndex>, bool)> {
+        let frame = self.in_flight.pop_front_if(|frame| frame.done)?;
+        self.marks.written = frame.sequence;
+        if frame.sync {
+            self.flushed(frame.sequence);
         }
-        self.spare = self.writing.take().and_then(Block::recycle);
-        done
+        self.spare.extend(Block::recycle(frame.block));
+        Some((frame.logs, frame.sync))
     }
 
     /// Frames up to this one are flushed.
@@ -327,7 +351,7 @@ impl Journal {
     /// Someone waits for this frame to be flushed.
     pub fn want_flushed(&mut self, sequence: u64) {
         let under_way = self.flushing && sequence <= self.flushing_to;
-        let in_sync_write = self.in_flight.as_ref().is_some_and(|f| f.sync);
+        let in_sync_write = self.in_flight.front().is_some_and(|f| f.sync);
         self.want_flush |= !under_way && !in_sync_write;
     }
 
@@ -387,7 +411,7 @@ impl Journal {
 
     /// Nothing of it is in flight.
     pub fn is_still(&self) -> bool {
-        self.in_flight.is_none() && !self.flushing && self.opening.is_none() && !self.keeping
+        self.in_flight.is_empty() && !self.flushing && self.opening.is_none() && !self.keeping
     }
 
     pub fn all_files(&self) -> impl Iterator<Item = FileId> {

@@ -24,6 +24,7 @@
 //! | at | left | boot |
 //! |---|---|---|
 //! | a frame in flight | whole, torn or nothing, at the end of the journal | its checksum says which; nothing of it was acknowledged |
+//! | several frames in flight | some whole, behind ones that are not | a part counts if it continues its log; none of them was acknowledged |
 //! | the first frame of a reused file in flight | older frames of that file, without the first | an older, flushed frame has said that they are not needed |
 //! | a direct write in flight | any of its sectors; journal parts behind it | the log ends where its batches stop to follow one another; parts behind a hole do not count |
 //! | a destaging write in flight | a prefix that is the same bytes old or new, torn behind it | the journal still holds all of it and writes it again |

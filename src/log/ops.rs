@@ -27,7 +27,9 @@ pub(crate) enum Task {
     JournalClear {
         to: u64,
     },
-    JournalWrite,
+    JournalWrite {
+        sequence: u64,
+    },
     JournalFlush {
         /// Frames written when the flush was issued: it counts for these and no later one.
         sequence: u64,
@@ -116,7 +118,7 @@ impl Task {
             | Task::End { log } => Some(*log),
             Task::JournalOpen
             | Task::JournalClear { .. }
-            | Task::JournalWrite
+            | Task::JournalWrite { .. }
             | Task::JournalFlush { .. }
             | Task::JournalRead { .. }
             | Task::JournalKeep { .. }

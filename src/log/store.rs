@@ -500,8 +500,8 @@ impl Store {
                 }
                 Err(e) => self.fail(format!("the journal cannot be written: {e}")),
             },
-            Task::JournalWrite => match result {
-                Ok(_) => self.journal_written(),
+            Task::JournalWrite { sequence } => match result {
+                Ok(_) => self.journal_written(sequence),
                 Err(e) => self.fail(format!("the journal cannot be written: {e}")),
             },
             Task::JournalFlush { sequence } => match result {
@@ -549,22 +549,24 @@ impl Store {
         }
     }
 
-    fn journal_written(&mut self) {
-        let done = self.journal.wrote();
-        for &index in &done.logs {
-            self.advance(index);
-            self.pump(index);
-            if !done.sync
-                && let Some(log) = self.logs[index as usize].as_deref_mut()
-                && !log.in_unflushed
-            {
-                log.in_unflushed = true;
-                self.journal.unflushed.push(index);
+    fn journal_written(&mut self, sequence: u64) {
+        self.journal.wrote(sequence);
+        while let Some((logs, flushed)) = self.journal.next_written() {
+            for index in logs {
+                self.advance(index);
+                self.pump(index);
+                if !flushed
+                    && let Some(log) = self.logs[index as usize].as_deref_mut()
+                    && !log.in_unflushed
+                {
+                    log.in_unflushed = true;
+                    self.journal.unflushed.push(index);
+                }
             }
-        }
-        if done.sync {
-            self.advance_unflushed();
-            self.look_at_marks();
+            if flushed {
+                self.advance_unflushed();
+                self.look_at_marks();
+            }
         }
         if planted(Bug::SkipFlush) {
             self.journal.flushed(self.journal.marks.written);

@@ -36,7 +36,11 @@ fn a_batch_counts_as_written_and_flushed_only_when_its_frame_is() {
 
 #[test]
 fn one_frame_commits_a_turn_of_many_logs_and_the_next_gathers_meanwhile() {
-    let mut rig = Rig::ready(2, StoreConfig::default(), 100, &Config::default());
+    let store = StoreConfig {
+        frame_beside_bytes_min: 1024 * 1024,
+        ..StoreConfig::default()
+    };
+    let mut rig = Rig::ready(2, store, 100, &Config::default());
     rig.append(0, &batch(1, 100, 2), true).unwrap();
     rig.settle();
     let (writes, flushes) = (rig.disk.writes, rig.disk.flushes);
@@ -56,6 +60,70 @@ fn one_frame_commits_a_turn_of_many_logs_and_the_next_gathers_meanwhile() {
         (2, 2)
     );
     assert!((0..100).all(|p| rig.store.log(tp(p)).unwrap().flushed() == 6));
+}
+
+/// One frame's bytes, for telling the writes of two apart by their place.
+fn frame_at(op: &DiskOp) -> Option<u64> {
+    match op {
+        DiskOp::Write { at, sync: true, .. } => Some(*at),
+        _ => None,
+    }
+}
+
+#[test]
+fn frames_side_by_side_count_in_their_order() {
+    let store = StoreConfig {
+        frame_beside_bytes_min: 1,
+        frames_in_flight_max: 2,
+        ..small()
+    };
+    let mut rig = Rig::ready(21, store, 3, &Config::default());
+    rig.settle();
+    for partition in 0..3 {
+        rig.append(partition, &batch(1, 100, 2), true).unwrap();
+        rig.commit();
+    }
+    assert_eq!(rig.disk.pending_writes(), 2, "the third waits");
+    let places = std::cell::RefCell::new(Vec::new());
+    rig.disk.complete_where(|op| {
+        places.borrow_mut().extend(frame_at(op));
+        false
+    });
+    let (first, second) = match places.into_inner()[..] {
+        [a, b] => (a.min(b), a.max(b)),
+        ref other => panic!("two frames are in flight, not {other:?}"),
+    };
+    let done = rig.disk.complete_where(|op| frame_at(op) == Some(second));
+    rig.deliver(done.expect("it is in flight"));
+    let ends = |rig: &Rig| {
+        [0, 1, 2].map(|p| {
+            let log = rig.store.log(tp(p)).unwrap();
+            (log.written(), log.flushed())
+        })
+    };
+    assert_eq!(ends(&rig), [(0, 0); 3], "the frame before is not there");
+    let done = rig.disk.complete_where(|op| frame_at(op) == Some(first));
+    rig.deliver(done.expect("it is in flight"));
+    assert_eq!(ends(&rig), [(1, 1), (1, 1), (0, 0)]);
+    rig.settle();
+    assert_eq!(ends(&rig), [(1, 1); 3]);
+}
+
+#[test]
+fn no_frame_starts_beside_one_that_is_not_flushed() {
+    let store = StoreConfig {
+        frame_beside_bytes_min: 1,
+        ..small()
+    };
+    let mut rig = Rig::ready(22, store, 2, &Config::default());
+    rig.settle();
+    rig.append(0, &batch(1, 100, 2), false).unwrap();
+    rig.commit();
+    rig.append(1, &batch(1, 100, 2), true).unwrap();
+    rig.commit();
+    assert_eq!(rig.disk.pending_writes(), 1);
+    rig.settle();
+    assert_eq!(rig.store.log(tp(1)).unwrap().flushed(), 1);
 }
 
 #[test]

@@ -184,6 +184,7 @@ fn store(rng: &mut Rng) -> StoreConfig {
     StoreConfig {
         journal_file_bytes,
         journal_files_max: pick(rng, &[1, 2, 4]),
+        frame_beside_bytes_min: journal_file_bytes / 32,
         direct_threshold_bytes: pick(rng, &[2_048, 8_192]),
         tail_cache_bytes: pick(rng, &[0, 64 * 1024, 4 * 1024 * 1024]),
         destage_bytes: pick(rng, &[4_096, 16_384, 262_144]),
