@@ -10,6 +10,5 @@ from harness import cache
 out = cache.target_dir() / "messages.txt"
 out.parent.mkdir(parents=True, exist_ok=True)
 out.unlink(missing_ok=True)
-command = ["cargo", "test", "--quiet", "--test", "wire", "--", "--ignored", "--exact", "write_messages_for_the_judge"]
-cache.run(command, cwd=cache.ROOT, env=dict(os.environ, CORELANE_MESSAGES=str(out)))
+cache.run(["cargo", "run", "--quiet", "--example", "judged_messages", "--", out], cwd=cache.ROOT)
 os.execvp(cache.java(), [*cache.java_classes(cache.TESTS / "judge" / "Messages.java"), str(out)])

@@ -468,6 +468,9 @@ fn files_are_short_and_finished() {
                 faults.push(format!("{path}:{line}: {word}: finish it or file it"));
             }
         }
+        for line in occurrences(&text, concat!("#[", "ignore")) {
+            faults.push(format!("{path}:{line}: a test that nobody runs"));
+        }
     }
     fail_with(faults);
 }

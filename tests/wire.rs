@@ -2,52 +2,21 @@
 
 #[path = "support/counting_alloc.rs"]
 mod counting_alloc;
+#[path = "support/every_version.rs"]
+mod every_version;
 #[path = "support/schema_codec.rs"]
 mod schema_codec;
 
 use bytes::{Bytes, BytesMut};
-use corelane::model::Rng;
-use corelane::wire::msg::{self, CATALOGUE};
-use corelane::wire::{Malformed, Reader, Writer};
+use corelane::wire::{Writer, msg};
 use counting_alloc::peak_of;
+use every_version::{for_every_version, recode, rounds};
 use kafka_protocol::messages::{ApiKey as TheirKey, RequestKind, ResponseKind};
 use kafka_protocol::protocol::{Decodable, Encodable, Message as _};
-use schema_codec::{Message, Schemas, Value};
+use schema_codec::{Message, Value};
 
 #[global_allocator]
 static ALLOCATOR: counting_alloc::Counting = counting_alloc::Counting;
-
-/// Random values per message and version. `CORELANE_WIRE_ROUNDS` raises it for a longer search.
-fn rounds() -> u64 {
-    let given = std::env::var("CORELANE_WIRE_ROUNDS").ok();
-    given.map_or(12, |rounds| {
-        rounds.parse().expect("CORELANE_WIRE_ROUNDS is a number")
-    })
-}
-
-/// Calls `law` for every message and version: its place in the catalogue, its schema, the version, and a generator of that pair.
-fn for_every_version(mut law: impl FnMut(usize, &Message, i16, &mut Rng)) {
-    let schemas = Schemas::load();
-    assert_eq!(schemas.messages.len(), CATALOGUE.len());
-    for (index, entry) in CATALOGUE.iter().enumerate() {
-        let message = schemas.message(entry.name);
-        assert_eq!(
-            (message.kind.as_str(), message.versions),
-            (entry.kind, entry.versions)
-        );
-        for version in entry.versions.0..=entry.versions.1 {
-            let seed = (index as u64) << 16 | version as u64;
-            law(index, message, version, &mut Rng::seeded(seed));
-        }
-    }
-}
-
-/// Decodes and encodes: the bytes, and how many of the given ones were left.
-fn recode(index: usize, version: i16, bytes: &[u8]) -> Result<(Vec<u8>, usize), Malformed> {
-    let (mut r, mut w) = (Reader::new(bytes), Writer::new());
-    msg::recode(index, version, &mut r, &mut w)?;
-    Ok((w.into_bytes(), r.remaining()))
-}
 
 #[test]
 fn every_message_of_every_version_round_trips_to_the_same_bytes() {
@@ -291,29 +260,4 @@ fn kafka_protocol_reads_and_writes_the_same_bytes() {
     // kafka-protocol 0.18 is of Kafka 4.1: it lacks the streams APIs, the newest versions and the records of internal topics.
     println!("compared {compared} pairs of message and version; not known there: {unknown:?}");
     assert!(compared > 500, "only {compared} pairs were compared");
-}
-
-/// Not a test of its own: `tests/messages.py` runs it and gives the file to Apache Kafka's classes.
-#[test]
-#[ignore = "writes the file that CORELANE_MESSAGES names"]
-fn write_messages_for_the_judge() {
-    let path = std::env::var_os("CORELANE_MESSAGES").expect("CORELANE_MESSAGES names a file");
-    let mut text = String::new();
-    for_every_version(|index, message, version, rng| {
-        let mut line = |what: &str, bytes: &[u8]| {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            text.push_str(&format!("{} {version} {what} {hex}\n", message.name));
-        };
-        let mut w = Writer::new();
-        msg::encode_default(index, version, &mut w);
-        line("default", w.as_bytes());
-        for _ in 0..rounds() {
-            let bytes = message.encode(version, &message.arbitrary(version, rng));
-            line(
-                "value",
-                &recode(index, version, &bytes).expect("a valid message").0,
-            );
-        }
-    });
-    std::fs::write(path, text).expect("writing the messages");
 }
