@@ -154,3 +154,6 @@ pub const TELEMETRY_CLIENTS_MAX: usize = 16_384;
 
 /// Bytes that one push of metrics may decompress to; INVALID_RECORD above.
 pub const TELEMETRY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// A shard says at most so often that it closed a connection for what came over it: whoever sends garbage does so many times.
+pub const BAD_INPUT_LOG_MS: u64 = 1000;

@@ -11,4 +11,4 @@ pub mod time;
 pub use error::ErrorCode;
 pub use id::{ConnId, NodeId, ShardIndex, SlotId, TopicId, TopicPartition, Uuid};
 pub use rng::Rng;
-pub use time::{Instant, Now, WallMs};
+pub use time::{Instant, Now, Rarely, WallMs};

@@ -23,7 +23,7 @@ mod residency;
 mod send;
 
 use std::collections::VecDeque;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -41,10 +41,10 @@ use self::listen::Accepted;
 use self::send::{Flushed, Outbox};
 use crate::log::{FileId, Span};
 use crate::model::limit::{
-    ACCEPT_BACKOFF_MS, ACCEPTS_PER_TURN_MAX, RECV_BUFFER_BYTES, RECV_CONN_BYTES_MAX,
-    RECV_TURN_BYTES_MAX, SEND_FILE_BYTES_MAX, TURN_EVENTS_MAX,
+    ACCEPT_BACKOFF_MS, ACCEPTS_PER_TURN_MAX, BAD_INPUT_LOG_MS, RECV_BUFFER_BYTES,
+    RECV_CONN_BYTES_MAX, RECV_TURN_BYTES_MAX, SEND_FILE_BYTES_MAX, TURN_EVENTS_MAX,
 };
-use crate::model::{ConnId, Instant};
+use crate::model::{ConnId, Instant, Rarely};
 use crate::shard::{Chunk, Event};
 
 /// Set in the `user_data` of no entry of this room; the node gives entries with it to `disk`.
@@ -118,6 +118,7 @@ pub struct Net {
     /// Entries for the ring; the node takes them.
     pub sqes: Vec<Entry>,
     pub stats: Stats,
+    bad_input: Rarely,
 }
 
 /// Counted since the start of the shard.
@@ -147,6 +148,7 @@ impl Net {
             page_ins: 0,
             sqes: Vec::new(),
             stats: Stats::default(),
+            bad_input: Rarely::default(),
         }
     }
 
@@ -273,10 +275,16 @@ impl Net {
                 }
                 Outcome::BadSize(claimed) => {
                     self.stats.bad_sizes += 1;
-                    debug!(
-                        conn = id.0,
-                        claimed, "frame size out of bounds, connection closed"
-                    );
+                    if let Some(unsaid) = self.bad_input.passes(now, BAD_INPUT_LOG_MS) {
+                        let peer = rustix::net::getpeername(&conn.socket).ok().flatten();
+                        let peer = peer.and_then(|address| SocketAddr::try_from(address).ok());
+                        warn!(
+                            ?peer,
+                            claimed,
+                            unsaid,
+                            "a frame's size is out of bounds: is it a Kafka client? Its connection is closed"
+                        );
+                    }
                     self.drop_conn(id, events);
                 }
                 Outcome::Lost(errno) => {

@@ -29,7 +29,7 @@ use crate::batch::Codecs;
 use crate::log::Store;
 use crate::meta::Image;
 use crate::model::limit::{TURN_EVENTS_MAX, TURN_FRAME_BYTES_MAX, UNWRITTEN_BYTES_MAX};
-use crate::model::{Instant, NodeId, Now, Rng, TopicPartition};
+use crate::model::{Instant, NodeId, Now, Rarely, Rng, TopicPartition};
 use crate::quorum::Quorum;
 use cluster::{Controller, Follower};
 use conn::Conns;
@@ -79,6 +79,7 @@ pub struct Shard {
     /// Why the cluster does not take this process.
     refused: Option<String>,
     pub counters: Counters,
+    bad_input: Rarely,
 }
 
 impl Shard {
@@ -116,6 +117,7 @@ impl Shard {
             stopping: false,
             refused: None,
             counters: Counters::default(),
+            bad_input: Rarely::default(),
         }
     }
 

@@ -3,8 +3,9 @@
 import threading
 import time
 
-from harness.checks import expect, expect_equal
+from harness.checks import Failed, expect, expect_equal
 from harness.records import batch, parse
+from harness.wire import Closed
 
 OUT_OF_RANGE, SESSION_NOT_FOUND, SESSION_EPOCH = 1, 70, 71
 
@@ -115,6 +116,25 @@ def a030_deleting_the_topic_wakes_its_fetch(env):
     expect(time.monotonic() - started < 2, "woken late")
 
 
+def a031_no_other_replica_is_preferred_and_news_are_never_left_out(env):
+    """There is one replica, so a rack changes nothing: data comes from the leader, in sessions too."""
+    topic, (p, q) = _two_on_one_node(env)
+    conn = env.cluster.leader(topic, p)
+    conn.ask("Produce", 9, **env.cluster.produce_fields(topic, p, batch([b"x"] * 3), 9, acks=-1))
+    for version in (11, 12, 17):
+        fields = env.cluster.fetch_fields(topic, {p: 0}, version, rack_id="a rack elsewhere", max_wait_ms=0)
+        part = conn.ask("Fetch", version, **fields).responses[0].partitions[0]
+        expect_equal(f"v{version} preferred replica", part.preferred_read_replica, -1)
+        expect_equal(f"v{version} batches", len(parse(part.records)), 1)
+    fields = env.cluster.fetch_fields(topic, {p: 3, q: 0}, 12, rack_id="a rack elsewhere", max_wait_ms=0, session_epoch=0)
+    session = conn.ask("Fetch", 12, **fields).session_id
+    conn.ask("Produce", 9, **env.cluster.produce_fields(topic, q, batch([b"y"]), 9, acks=-1))
+    answer = conn.ask("Fetch", 12, session_id=session, session_epoch=1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, rack_id="a rack elsewhere", topics=[])
+    parts = {part.partition_index: part for each in answer.responses for part in each.partitions}
+    expect_equal("who has news", list(parts), [q])
+    expect_equal("preferred replica", parts[q].preferred_read_replica, -1)
+
+
 def a032_the_high_watermark_is_the_partition_s(env):
     topic = env.cluster.create(1)
     for _ in range(100):
@@ -124,6 +144,8 @@ def a032_the_high_watermark_is_the_partition_s(env):
     expect_equal("high watermark", answer.high_watermark, 100)
     expect_equal("last stable offset", answer.last_stable_offset, 100)
     expect_equal("log start", answer.log_start_offset, 0)
+    # Whoever stops at the high watermark of the first answer has read everything that was there.
+    expect_equal("batches up to it", len(env.cluster.read_all(topic, end=answer.high_watermark, limit=1)), 100)
 
 
 def a033_forgotten_partitions_stay_away(env):
@@ -174,6 +196,52 @@ def a033_wrong_session_ids_and_epochs(env):
         expect_equal("from another connection", answer.error_code, 0)
     expect_equal("closing it", ask(session, -1), 0)
     expect_equal("after closing", ask(session, 3), SESSION_NOT_FOUND)
+
+
+def a034_ends_never_go_back_over_kills(env):
+    """While a partition has no leader there is an error, never an end that makes a client reset its offset."""
+    with env.own_broker() as own:
+        topic = own.cluster.create(1)
+        port = own.cluster.leaders[topic, 0]
+        own.cluster.produced(topic, batch([b"x"] * 5))
+        stop, faults, seen = threading.Event(), [], {"answers": 0, "errors": set()}
+
+        def ask():
+            highest = {-1: 0, -2: 0}
+            while not stop.is_set():
+                try:
+                    with own.conn(port, timeout=3) as conn:
+                        while not stop.is_set():
+                            for timestamp in (-1, -2):
+                                place = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1}
+                                answer = conn.ask("ListOffsets", 7, replica_id=-1, topics=[{"name": topic, "partitions": [place]}])
+                                part = answer.topics[0].partitions[0]
+                                seen["answers"] += 1
+                                if part.error_code:
+                                    seen["errors"].add(part.error_code)
+                                elif part.offset < highest[timestamp]:
+                                    faults.append(f"{timestamp}: {part.offset} after {highest[timestamp]}")
+                                else:
+                                    highest[timestamp] = part.offset
+                except (Closed, Failed, OSError):
+                    time.sleep(0.002)
+
+        threads = [threading.Thread(target=ask, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in range(1 if own.judge else 6):
+                own.restart(clean=number % 3 == 2)
+                own.cluster.learn(topic)
+                own.cluster.produced(topic, batch([b"x"] * 5))
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(20)
+        expect(not faults, str(faults[:5]))
+        expect(seen["answers"] > 50, f"only {seen['answers']} answers")
+        # Unknown topic, leader not available, not leader, offset not available, storage error: each makes clients ask again.
+        expect(seen["errors"] <= {3, 5, 6, 56, 78}, f"error codes {seen['errors']}")
 
 
 def a035_offsets_outside_the_log(env):
@@ -245,6 +313,25 @@ def a036_many_tails_wake_each_for_its_own(env):
         thread.join(20)
     expect(not faults, str(faults))
     expect_equal("what the tails got", sorted(got), [(p, str(p).encode()) for p in range(20)])
+
+
+def a036_one_slow_partition_does_not_delay_another(env):
+    """One fetch of two partitions, of which only one moves: it is answered as soon as that one does."""
+    topic, (p, q) = _two_on_one_node(env)
+    writer = env.conn(env.cluster.leaders[topic, p])
+    reader = env.cluster.leader(topic, p)
+    waits = []
+    for offset in range(50):
+        correlation = reader.send("Fetch", 12, **env.cluster.fetch_fields(topic, {p: 0, q: offset}, 12, max_wait_ms=10_000))
+        time.sleep(0.002)
+        writer.ask("Produce", 9, **env.cluster.produce_fields(topic, q, batch(), 9, acks=-1))
+        acknowledged = time.monotonic()
+        parts = {part.partition_index: part for part in reader.receive("Fetch", 12, correlation).responses[0].partitions}
+        waits.append(time.monotonic() - acknowledged)
+        expect_equal("offset read", parse(parts[q].records)[0].base_offset, offset)
+    writer.close()
+    waits.sort()
+    expect(waits[45] < 0.05, f"p90 from acknowledgement to the answer: {waits[45] * 1000:.1f} ms")
 
 
 def odd_fetch_fields_are_answered(env):

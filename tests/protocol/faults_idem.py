@@ -156,11 +156,14 @@ def a045_the_window_survives_kill_and_clean_restart(env):
 def a046_an_idle_producer_goes_on_after_its_state_expired(env):
     with env.own_broker(producer_id_expiration_ms=1000, producer_id_expiration_check_interval_ms=200) as own:
         topic = own.cluster.create(1)
-        sender = _Sender(own, topic)
+        sender, gone = _Sender(own, topic), _Sender(own, topic)
         sender.stored(0, 3)
+        gone.stored(0, 3)
         time.sleep(3)
         # Whether the state is gone or not, the next batch is taken.
         sender.stored(3, 1)
+        # And it is gone: a producer that nobody knows may begin anywhere.
+        gone.stored(70, 1)
     topic = env.cluster.create(1)
     sender = _Sender(env, topic)
     sender.stored(0, 1)
@@ -205,3 +208,13 @@ def a049_state_does_not_expire_by_record_time(env):
                 own.cluster.learn(topic)
             code, offset, original = sender.resend(2)
             expect_equal("resend", (code, offset), (0, original))
+    # And it does expire by the broker's clock, whatever the records say.
+    with env.own_broker(producer_id_expiration_ms=1000, producer_id_expiration_check_interval_ms=200) as own:
+        topic = own.cluster.create(1, message_timestamp_after_max_ms=2**63 - 1)
+        senders = {stamp: _Sender(own, topic) for stamp in (1, 4_070_908_800_000)}
+        for stamp, sender in senders.items():
+            sender.stored(0, 1, timestamp=stamp)
+            expect_equal("a jump while it is known", sender.send(9, 1, timestamp=stamp).error_code, OUT_OF_ORDER)
+        time.sleep(3)
+        for stamp, sender in senders.items():
+            sender.stored(9, 1, timestamp=stamp)

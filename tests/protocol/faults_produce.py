@@ -1,15 +1,17 @@
 """Produce: limits, codecs, acks, times."""
 
+import random
 import struct
+import threading
 import time
 
 import cramjam
 import lz4.frame
 
 from harness import records as R
-from harness.checks import expect, expect_equal
+from harness.checks import Failed, expect, expect_equal
 from harness.records import batch
-from harness.wire import Closed
+from harness.wire import Closed, decode_response
 
 CORRUPT, TOO_LARGE, BAD_ACKS, BAD_TIME, BAD_CODEC, BAD_RECORD = 2, 10, 21, 32, 76, 87
 
@@ -35,11 +37,8 @@ def a020_zstd_needs_produce_v7_and_is_sent_to_every_fetch(env):
     for version in (3, 6):
         _refused(env, topic, batch([b"z"], "zstd"), [BAD_CODEC], f"Produce v{version}", version=version)
     # Another partition of the same request is stored.
-    parts = [{"index": 0, "records": batch([b"z"], "zstd")}, {"index": 1, "records": batch([b"plain"])}]
-    if env.cluster.leaders[topic, 0] == env.cluster.leaders[topic, 1]:
-        answer = env.cluster.leader(topic).ask("Produce", 5, acks=-1, timeout_ms=5000, topic_data=[{"name": topic, "partition_data": parts}])
-        codes = {part.index: part.error_code for part in answer.responses[0].partition_responses}
-        expect_equal("codes", codes, {0: BAD_CODEC, 1: 0})
+    topic, (p, q) = _on_one_node(env)
+    expect_equal("codes", _both(env, topic, 5, {p: batch([b"z"], "zstd"), q: batch([b"plain"])}), {p: BAD_CODEC, q: 0})
 
 
 def a021_lz4_frames_are_checked(env):
@@ -118,16 +117,50 @@ def _sized(total, codec="none"):
     return made
 
 
+def _on_one_node(env, **configs):
+    """A topic, and two partitions of it that one node leads."""
+    shards = env.broker.shards
+    topic = env.cluster.create(2 * shards, **configs)
+    by_port = {}
+    for partition in range(2 * shards):
+        by_port.setdefault(env.cluster.leaders[topic, partition], []).append(partition)
+    return topic, next(found for found in by_port.values() if len(found) >= 2)[:2]
+
+
+def _both(env, topic, version, records):
+    """Sends one request with `records`: {partition: batch}; gives the codes."""
+    parts = [{"index": partition, "records": each} for partition, each in records.items()]
+    conn = env.cluster.leader(topic, next(iter(records)))
+    answer = conn.ask("Produce", version, acks=-1, timeout_ms=5000, topic_data=[{"name": topic, "partition_data": parts}])
+    return {part.index: part.error_code for part in answer.responses[0].partition_responses}
+
+
 def a023_the_limit_is_on_the_stored_batch_of_that_topic(env):
-    topic = env.cluster.create(2, max_message_bytes=100_000)
-    env.cluster.produced(topic, _sized(100_000))
-    _refused(env, topic, _sized(100_001), [TOO_LARGE], "one byte more")
-    env.cluster.produced(topic, batch([b"0" * 5_000_000], "zstd"))
-    if env.cluster.leaders[topic, 0] == env.cluster.leaders[topic, 1]:
-        parts = [{"index": 0, "records": _sized(100_001)}, {"index": 1, "records": batch([b"small"])}]
-        answer = env.cluster.leader(topic).ask("Produce", 9, acks=-1, timeout_ms=5000, topic_data=[{"name": topic, "partition_data": parts}])
-        codes = {part.index: part.error_code for part in answer.responses[0].partition_responses}
-        expect_equal("codes", codes, {0: TOO_LARGE, 1: 0})
+    topic, (p, q) = _on_one_node(env, max_message_bytes=100_000)
+    env.cluster.produced(topic, _sized(100_000), partition=p)
+    end = env.cluster.end(topic, p)
+    expect_equal("one byte more", env.cluster.produce(topic, _sized(100_001), partition=p).error_code, TOO_LARGE)
+    expect_equal("log end", env.cluster.end(topic, p), end)
+    env.cluster.produced(topic, batch([b"0" * 5_000_000], "zstd"), partition=p)
+    expect_equal("codes", _both(env, topic, 9, {p: _sized(100_001), q: batch([b"small"])}), {p: TOO_LARGE, q: 0})
+
+
+INCREMENTAL_ALTER_CONFIGS = 44
+
+
+def a023_a_raised_limit_counts_at_once(env):
+    with env.conn() as conn:
+        if INCREMENTAL_ALTER_CONFIGS not in {row.api_key for row in conn.ask("ApiVersions", 0).api_keys}:
+            return
+    topic = env.cluster.create(1, max_message_bytes=100_000)
+    _refused(env, topic, _sized(150_000), [TOO_LARGE], "over the limit")
+    config = {"name": "max.message.bytes", "config_operation": 0, "value": "200000"}
+    resource = {"resource_type": 2, "resource_name": topic, "configs": [config]}
+    answer = env.cluster.conn().ask("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
+    expect_equal(f"the change ({answer.responses[0].error_message})", answer.responses[0].error_code, 0)
+    deadline = time.monotonic() + (30 if env.judge else 0)
+    while (code := env.cluster.produce(topic, _sized(150_000)).error_code) != 0:
+        expect(code == TOO_LARGE and time.monotonic() < deadline, f"error {code} after the limit was raised")
 
 
 def a024_the_limit_holds_after_recompression(env):
@@ -143,6 +176,86 @@ def a024_the_limit_holds_after_recompression(env):
         stored = env.cluster.read_all(topic)[0]
         expect_equal("codec of what is stored", stored.attributes & 7, R.CODECS[codec])
         expect_equal("records", [(r[0], r[2], r[3]) for r in stored.records()], [(at, b"k", b"value") for at in range(30)])
+
+
+def a024_recompressed_over_the_limit_is_never_stored(env):
+    """What does not compress grows a little: the limit holds for what is stored."""
+    limit = 200_000
+    topic = env.cluster.create(1, compression_type="gzip", max_message_bytes=limit)
+    rng = random.Random(24)
+    codes = set()
+    for short in (10, 40, 100, 1_000):
+        value = rng.randbytes(limit - short - R.HEADER_BYTES - 20)
+        codes.add(env.cluster.produce(topic, batch([value])).error_code)
+    expect(codes <= {0, TOO_LARGE} and 0 in codes, f"codes {codes}")
+    sizes = [len(each.bytes) for each in env.cluster.read_all(topic)]
+    expect(max(sizes) <= limit, f"batches of {sizes} bytes are stored, the limit is {limit}")
+
+
+def a025_leaders_move_without_an_unknown_error(env):
+    """Produces under way while every partition gets another leader (here: over clean stops to another number of shards)."""
+    if env.judge:
+        return
+    with env.own_broker() as own:
+        most = own.broker.shards + 1
+        topic = own.cluster.create(4)
+        ports = range(own.port, own.port + most)
+        # Frames as they came: the decoder is for one thread.
+        stop, frames = threading.Event(), []
+
+        def produce(number):
+            sent = 0
+            while not stop.is_set():
+                # Whoever is asked may lead, or not any more.
+                try:
+                    with own.conn(ports[number % most], timeout=5) as conn:
+                        while not stop.is_set():
+                            pipeline = []
+                            for partition in range(4):
+                                value = f"{number} {sent}".encode()
+                                sent += 1
+                                fields = own.cluster.produce_fields(topic, partition, batch([value]), 9, acks=-1)
+                                pipeline.append((partition, value, conn.send("Produce", 9, **fields)))
+                            for partition, value, correlation in pipeline:
+                                frames.append((partition, value, correlation, conn.receive_frame()))
+                except (Closed, Failed, OSError):
+                    time.sleep(0.005)
+
+        threads = [threading.Thread(target=produce, args=(number,), daemon=True) for number in range(2 * most)]
+        for thread in threads:
+            thread.start()
+        try:
+            for shards in (most, 1, most, own.broker.shards):
+                had = len(frames)
+                deadline = time.monotonic() + 20
+                while len(frames) < had + 400:
+                    expect(time.monotonic() < deadline, f"{len(frames) - had} answers in 20 s")
+                    time.sleep(0.01)
+                own.cluster.close()
+                expect_equal("exit code", own.broker.stop(5), 0)
+                own.broker.shards = shards
+                own.start()
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(20)
+        codes, acked = set(), []
+        for partition, value, correlation, frame in frames:
+            got, answer = decode_response("Produce", 9, frame)
+            expect_equal("correlation id", got, correlation)
+            part = answer.responses[0].partition_responses[0]
+            codes.add(part.error_code)
+            if part.error_code == 0:
+                acked.append((partition, part.base_offset, value))
+        expect(len(acked) > 200, f"only {len(acked)} of {len(frames)} produces were acknowledged")
+        # Unknown topic, no leader, not the leader, timed out, not enough replicas, storage: all make a client try again.
+        expect(codes <= {0, 3, 5, 6, 7, 19, 20, 56} and 6 in codes, f"codes {codes}")
+        own.cluster.learn(topic, 4)
+        for partition in range(4):
+            stored = own.cluster.values(topic, partition)
+            expect_equal("values twice", len(stored) - len(set(stored)), 0)
+            for p, offset, value in acked:
+                expect(p != partition or stored[offset] == value, f"{topic}-{p} at {offset}: {value} was acknowledged")
 
 
 def a026_acks_other_than_0_1_and_all_are_refused(env):
@@ -194,6 +307,14 @@ def a027_append_time_is_answered_and_stored(env):
         stored = env.cluster.read_all(topic, start=answer.base_offset)[0]
         expect(stored.append_time, "the batch does not say LogAppendTime")
         expect_equal("max timestamp", stored.max_timestamp, answer.log_append_time_ms)
+    # A resend is told the time of the first append, so that the client's record has the stored one.
+    given = env.cluster.conn().ask("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1)
+    sent = batch([b"v"], producer_id=given.producer_id, producer_epoch=given.producer_epoch, base_sequence=0)
+    first = env.cluster.produce(topic, sent)
+    time.sleep(0.02)
+    again = env.cluster.produce(topic, sent)
+    expect_equal("resend", (again.error_code, again.base_offset), (0, first.base_offset))
+    expect_equal("append time of a resend", again.log_append_time_ms, first.log_append_time_ms)
     topic = env.cluster.create(1)
     stamp = R.now_ms() - 5_000
     answer = env.cluster.produce(topic, batch([b"v"], timestamp=stamp))

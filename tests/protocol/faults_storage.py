@@ -7,6 +7,7 @@ import time
 from harness import records as R
 from harness.checks import expect, expect_equal
 from harness.records import batch
+from harness.wire import decode_response
 
 
 def a096_acknowledged_a_moment_before_a_kill(env):
@@ -83,6 +84,80 @@ def a105_odd_files_do_not_stop_a_start(env):
         own.cluster.produced(topic, batch())
 
 
+def a105_any_segments_that_a_crash_can_leave(env):
+    """No lookup assumes a segment, whichever are gone: the node starts, other partitions serve, this one is whole from its start or fenced."""
+    if env.judge:
+        return
+
+    def nothing(folder):
+        for path in folder.glob("0*"):
+            path.unlink()
+
+    def only_empty(folder):
+        for path in sorted(folder.glob("0*")):
+            path.unlink()
+        (folder / "00000000000000000003.log").write_bytes(b"")
+
+    def first_is_gone(folder):
+        sorted(folder.glob("*.log"))[0].unlink()
+
+    for change in (nothing, only_empty, first_is_gone):
+        with env.own_broker() as own:
+            topic, other = own.cluster.create(1, segment_bytes=1 << 20), own.cluster.create(1)
+            for number in range(3):
+                own.cluster.produced(topic, batch([b"%d" % number + os.urandom(700_000)]))
+            own.cluster.produced(other, batch([b"kept"]))
+            own.cluster.close()
+            own.broker.stop(5)
+            change(own.broker.data / f"{topic}-0")
+            for _ in range(2):
+                own.start()
+                own.cluster.learn(other)
+                expect_equal(f"{change.__name__}: the other partition", set(own.cluster.values(other)), {b"kept"})
+                if not _is_fenced(own, topic):
+                    start, end = own.cluster.end(topic, timestamp=-2), own.cluster.end(topic)
+                    got = [value[:1] for value in own.cluster.values(topic, start=start)]
+                    expect_equal(f"{change.__name__}: from {start} to {end}", got, [b"%d" % offset for offset in range(start, end)])
+                # And it starts again from what it made of that.
+                own.cluster.close()
+                own.broker.kill()
+
+
+def a102_slow_readers_get_every_byte_in_order(env):
+    """Small windows and readers that pause make every send a partial one."""
+    topic = env.cluster.create(1)
+    wanted = [os.urandom(150_000) for _ in range(12)]
+    for value in wanted:
+        env.cluster.produced(topic, batch([value]))
+    port = env.cluster.leaders[topic, 0]
+    readers = [env.conn(port, receive_buffer=4096) for _ in range(30)]
+    try:
+        for conn in readers:
+            for _ in range(2):
+                conn.send("Fetch", 12, **env.cluster.fetch_fields(topic, {0: (0, 4 << 20)}, 12))
+        # A piece of each in turn.
+        buffers = [bytearray() for _ in readers]
+        for _ in range(200):
+            for conn, buffer in zip(readers, buffers):
+                buffer += conn.socket.recv(2_000)
+        for conn, buffer in zip(readers, buffers):
+            for correlation in (1, 2):
+                while len(buffer) < 4 or len(buffer) < 4 + int.from_bytes(buffer[:4], "big"):
+                    part = conn.socket.recv(1 << 20)
+                    expect(part, "a slow reader was closed")
+                    buffer += part
+                size = int.from_bytes(buffer[:4], "big")
+                got, answer = decode_response("Fetch", 12, bytes(buffer[4 : 4 + size]))
+                del buffer[: 4 + size]
+                expect_equal("correlation id", got, correlation)
+                found = R.parse(answer.responses[0].partitions[0].records)
+                expect(all(each.crc_right for each in found), "wrong CRC")
+                expect([record[3] for each in found for record in each.records()] == wanted, "other bytes than were stored")
+    finally:
+        for conn in readers:
+            conn.close()
+
+
 def a105_a_stray_topic_directory_stays_alone(env):
     if env.judge:
         return
@@ -126,6 +201,8 @@ def a107_one_bad_partition_does_not_hold_the_node(env):
         "a torn batch": [_at(0, 10), _at(10, 10)[:-7]],
         "a wrong CRC": [_at(0, 10), _at(10, 5)[:-1] + b"!"],
         "zeros": [_at(0, 10), b"\0" * 4096],
+        "a hole of zeros": [_at(0, 10), b"\0" * 4096, _at(10, 10), _at(20, 10)],
+        "an offset left out": [_at(0, 10), _at(12, 10)],
     }.items():
         with env.own_broker() as own:
             bad, other = own.cluster.create(1), own.cluster.create(1)

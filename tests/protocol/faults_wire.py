@@ -207,6 +207,21 @@ def a005_what_is_no_frame_closes_at_once(env):
             expect(conn.is_closed(1), f"{name}: still open after a second")
 
 
+def a005_one_line_names_who_sends_garbage(env):
+    if env.judge:
+        return
+    with env.own_broker() as own:
+        started = time.monotonic()
+        for _ in range(200):
+            with own.conn() as conn:
+                conn.send_bytes(b"GET / HTTP/1.1\r\n\r\n")
+                expect(conn.is_closed(), "an HTTP request: still open")
+        seconds = time.monotonic() - started
+        lines = [line for line in own.broker.tail(1000).splitlines() if "size is out of bounds" in line]
+        expect(1 <= len(lines) <= own.broker.shards * (seconds + 2), f"{len(lines)} lines for 200 connections in {seconds:.1f} s")
+        expect("127.0.0.1:" in lines[0] and "WARN" in lines[0], f"the line does not say who: {lines[0]}")
+
+
 def a005_a_frame_in_single_bytes_is_answered(env):
     with env.conn() as conn:
         frame = request_bytes("ApiVersions", 0)
@@ -246,6 +261,51 @@ def a006_unknown_key_and_unsupported_version_close_the_connection(env):
         with env.conn() as conn:
             conn.send_frame(header)
             expect(conn.is_closed(), f"{name}: the connection stays open")
+
+
+def a006_a_refused_version_is_in_the_log(env):
+    """The client sees an end of file only; whoever runs the broker is told which client asked for what."""
+    if env.judge:
+        return
+    refused = {
+        "Metadata v99": struct.pack(">hhih", 3, 99, 1, 7) + b"sarama1\0\0",
+        "Produce v2": struct.pack(">hhih", 0, 2, 1, 7) + b"sarama1" + struct.pack(">hii", 1, 1000, 0),
+        "API 999": struct.pack(">hhih", 999, 0, 1, 7) + b"sarama1",
+        "Fetch v4": struct.pack(">hhih", 1, 4, 1, 7) + b"sarama1" + struct.pack(">iiiib", -1, 0, 0, 0, 0) + HUGE,
+    }
+    for name, frame in refused.items():
+        with env.own_broker() as own:
+            with own.conn() as conn:
+                conn.send_frame(frame)
+                expect(conn.is_closed(), f"{name}: still open")
+            lines = [line for line in own.broker.tail(100).splitlines() if "closes its connection" in line]
+            expect(len(lines) == 1, f"{name}: {lines}")
+            for wanted in (name, "sarama1", "127.0.0.1:", "WARN"):
+                expect(wanted in lines[0], f"{wanted} is not in: {lines[0]}")
+
+
+def a006_clients_pinned_to_old_versions_work(env):
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+    bootstrap = env.broker.bootstrap
+    for pinned in ((2, 1), (2, 3), (2, 4), (2, 8), (3, 6), (3, 9)):
+        topic = env.cluster.create(2)
+        producer = KafkaProducer(bootstrap_servers=bootstrap, api_version=pinned, acks="all", retries=3)
+        wanted = []
+        for number in range(20):
+            value = f"{pinned} {number}".encode()
+            at = producer.send(topic, value, partition=number % 2).get(20)
+            wanted.append((at.partition, at.offset, value))
+        producer.close()
+        consumer = KafkaConsumer(bootstrap_servers=bootstrap, api_version=pinned, auto_offset_reset="earliest", consumer_timeout_ms=10_000)
+        consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+        got = []
+        for record in consumer:
+            got.append((record.partition, record.offset, record.value))
+            if len(got) == len(wanted):
+                break
+        consumer.close()
+        expect_equal(f"a client of {pinned}", sorted(got), sorted(wanted))
 
 
 def a008_api_versions_does_not_queue_behind_data(env):

@@ -18,7 +18,8 @@ from harness import broker, cache  # noqa: E402
 
 cache.in_venv()
 
-from harness.checks import Checks, Failed  # noqa: E402
+import coverage  # noqa: E402
+from harness.checks import Checks, Failed, expect_equal  # noqa: E402
 from harness.wire import Cluster, Conn  # noqa: E402
 
 AREAS = ["wire", "apis", "meta", "produce", "garbage", "fetch", "offsets", "idem", "storage"]
@@ -73,10 +74,15 @@ class Env:
 def tests(only):
     for area in AREAS:
         module = importlib.import_module(f"faults_{area}")
-        for name, function in vars(module).items():
+        for name, function in list(vars(module).items()):
             if callable(function) and getattr(function, "__module__", "") == module.__name__ and not name.startswith("_"):
                 if not only or any(name.startswith(each) or area == each for each in only):
                     yield area, name, function
+
+
+def every_fault_has_a_test():
+    names = [name for _, name, _ in tests(None)]
+    expect_equal("gaps", coverage.gaps(names), [])
 
 
 def no_answer(running):
@@ -92,6 +98,8 @@ def main():
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
     checks = Checks("protocol")
+    if not options.only:
+        checks.run("protocol every_fault_has_a_test", every_fault_has_a_test)
     for shards in [1] if options.broker == "kafka" else map(int, options.shards.split(",")):
         with broker.start(options.broker, shards=shards) as running:
             for area, name, function in tests(options.only):

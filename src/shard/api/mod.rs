@@ -37,6 +37,7 @@ pub use forward::Asked;
 use super::conn::ReplyTo;
 use super::{Actions, Chunk, Shard};
 use crate::meta::{ApiError, Endpoint};
+use crate::model::limit::BAD_INPUT_LOG_MS;
 use crate::model::{ConnId, ErrorCode, NodeId};
 use crate::wire::{ApiKey, Malformed, Reader, RequestHeader, Writer, write_response_header};
 
@@ -166,13 +167,12 @@ pub fn advertised() -> Vec<(ApiKey, i16, i16)> {
     all
 }
 
-/// A request cannot be read, or is not served: its connection closes.
-struct Unreadable;
+/// A request cannot be read, or is not served, and why: its connection closes.
+struct Unreadable(String);
 
 impl From<Malformed> for Unreadable {
     fn from(malformed: Malformed) -> Unreadable {
-        tracing::debug!(%malformed, "request cannot be read");
-        Unreadable
+        Unreadable(format!("it cannot be read: {malformed}"))
     }
 }
 
@@ -180,10 +180,36 @@ impl Shard {
     /// A request starts. Whatever is wrong with its bytes closes its connection and nothing else.
     pub(super) fn request(&mut self, conn: ConnId, frame: &Bytes, actions: &mut Actions) {
         self.counters.requests += 1;
-        if self.dispatch(conn, frame, actions).is_err() {
+        if let Err(Unreadable(why)) = self.dispatch(conn, frame, actions) {
             self.counters.requests_bad += 1;
+            self.tell_bad_request(conn, frame, &why);
             self.conns.close(conn, actions);
         }
+    }
+
+    /// A client that is closed sees an end and nothing else, so whoever runs the broker is told what it asked.
+    fn tell_bad_request(&mut self, conn: ConnId, frame: &Bytes, why: &str) {
+        let Some(unsaid) = self.bad_input.passes(self.now.mono, BAD_INPUT_LOG_MS) else {
+            return;
+        };
+        let header = RequestHeader::decode(&mut Reader::new(frame)).ok();
+        let asked = header.as_ref().map(|header| {
+            let api = match ApiKey::from_i16(header.api_key) {
+                Some(api) => format!("{api:?}"),
+                None => format!("API {}", header.api_key),
+            };
+            format!("{api} v{}", header.api_version)
+        });
+        let from = self.conns.get(conn);
+        tracing::warn!(
+            peer = ?from.map(|conn| conn.peer),
+            client = header.as_ref().and_then(|header| header.client_id.as_deref()).unwrap_or(""),
+            software = from.and_then(|conn| conn.software.as_deref()).unwrap_or(""),
+            request = asked.as_deref().unwrap_or(""),
+            why,
+            unsaid,
+            "a request closes its connection"
+        );
     }
 
     fn dispatch(
@@ -195,10 +221,16 @@ impl Shard {
         let mut r = Reader::new(frame);
         let header = RequestHeader::decode(&mut r)?;
         let version = header.api_version;
-        let api = ApiKey::from_i16(header.api_key).ok_or(Unreadable)?;
+        let unserved = |range: Option<(i16, i16)>| {
+            Unreadable(match range {
+                Some((min, max)) => format!("versions {min} to {max} are served"),
+                None => "this API is not served".to_string(),
+            })
+        };
+        let api = ApiKey::from_i16(header.api_key).ok_or_else(|| unserved(None))?;
         if api == ApiKey::Produce {
             if !(PRODUCE_MIN..=PRODUCE_MAX).contains(&version) {
-                return Err(Unreadable);
+                return Err(unserved(Some((PRODUCE_MIN, PRODUCE_MAX))));
             }
             self.produce(conn, &header, &mut r, actions)?;
             self.counters.trailing_bytes += r.remaining() as u64;
@@ -207,7 +239,7 @@ impl Shard {
         let served = SERVED
             .iter()
             .find(|served| served.api == api)
-            .ok_or(Unreadable)?;
+            .ok_or_else(|| unserved(None))?;
         if matches!(
             api,
             ApiKey::GetTelemetrySubscriptions | ApiKey::PushTelemetry
@@ -215,7 +247,8 @@ impl Shard {
         {
             conn.client_id = header.client_id.as_ref().map(|id| id.to_string());
         }
-        let to = self.conns.take_slot(conn, false).ok_or(Unreadable)?;
+        let to = self.conns.take_slot(conn, false);
+        let to = to.ok_or_else(|| Unreadable("its connection is gone".to_string()))?;
         let call = Call {
             to,
             api,
@@ -224,7 +257,7 @@ impl Shard {
         };
         if !(served.min..=served.max).contains(&version) {
             if api != ApiKey::ApiVersions {
-                return Err(Unreadable);
+                return Err(unserved(Some((served.min, served.max))));
             }
             let answer = versions::unsupported(call);
             self.conns
