@@ -22,7 +22,7 @@ import coverage  # noqa: E402
 from harness.checks import Checks, Failed, expect_equal  # noqa: E402
 from harness.wire import Cluster, Conn  # noqa: E402
 
-AREAS = ["wire", "apis", "meta", "produce", "garbage", "fetch", "offsets", "idem", "storage"]
+AREAS = ["wire", "apis", "meta", "produce", "garbage", "fetch", "offsets", "idem", "recreate", "cli", "res", "storage"]
 
 
 class Env:
