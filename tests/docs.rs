@@ -5,7 +5,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use corelane::meta::config::{Def, Dynamic, Effect, Valid, broker_defs, topic_defs};
+use corelane::meta::config::{
+    Def, Effect, Valid, broker_defs, changes_while_running, group_defs, topic_defs,
+};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -18,7 +20,8 @@ This page is generated from the tables that the broker reads (`src/meta/config/*
 
 `corelane serve --config server.properties name=value ...` reads a file in Kafka's format; values on the command line come
 over it. An unknown name ends the start and is told the nearest name that exists; a setting of Apache Kafka that has no
-effect here is accepted and named in a warning. Limits that Apache Kafka has per broker are per *node* here: a process with
+effect here is accepted and named in a warning. `kafka-configs` describes all of them, and changes what may change while the
+broker runs: for one node, or for all of them. Limits that Apache Kafka has per broker are per *node* here: a process with
 8 shards is 8 nodes.
 
 Times are in milliseconds and sizes in bytes where the name does not say otherwise. `-` is \"not set\".
@@ -37,14 +40,20 @@ the value of the broker configs in the last column, the first that is set.
 const NODES: &str = "
 ## Nodes
 
-| name | type | default | values | meaning |
-|---|---|---|---|---|
+`live` settings change while the broker runs (`kafka-configs --alter`), the others with the next start; a change of those is
+refused.
+
+| name | type | default | values | meaning | changes |
+|---|---|---|---|---|---|
 ";
 
 const WITHOUT: &str = "
 ## Settings of Apache Kafka without effect
 
-They are accepted, so that old files work. The broker names those that a file sets when it starts.
+They are accepted, so that old files work, and shown as set. The broker names those that a file sets when it starts, and
+`kafka-configs --describe` says of each that it has no effect. What would change what is stored or promised is refused
+instead: `remote.storage.enable=true`, an authorizer, several log directories, several voters of the quorum, and a listener
+with a security protocol that is not there.
 ";
 
 fn values(def: &Def) -> String {
@@ -109,8 +118,13 @@ fn configuration() -> String {
         .filter(|def| def.effect == Effect::Used)
     {
         row(&mut page, def);
-        page.push('\n');
+        let changes = match changes_while_running(def) {
+            true => "live",
+            false => "at a start",
+        };
+        writeln!(page, " {changes} |").expect("text");
     }
+    groups(&mut page);
     page.push_str(WITHOUT);
     let effects = [
         Effect::Later,
@@ -127,10 +141,33 @@ fn configuration() -> String {
         let both = listed(topic_defs()).into_iter().map(|def| ("topic ", def));
         let both = both.chain(listed(broker_defs()).into_iter().map(|def| ("", def)));
         for (whose, def) in both.filter(|(_, def)| def.effect == effect) {
-            writeln!(page, "- {whose}`{}`", def.name).expect("text");
+            writeln!(page, "- {whose}`{}`: {}", def.name, def.doc).expect("text");
         }
     }
     page
+}
+
+const GROUPS: &str = "
+## Groups
+
+Kept and described (`kafka-configs --group`); they take effect when there are groups.
+
+| name | type | default from | meaning |
+|---|---|---|---|
+";
+
+fn groups(page: &mut String) {
+    page.push_str(GROUPS);
+    for def in group_defs() {
+        let kind = def.kind.name().to_lowercase();
+        let from = match (def.broker, def.default) {
+            (Some(broker), _) => format!("`{broker}`"),
+            (None, "") => "(empty)".to_string(),
+            (None, text) => text.to_string(),
+        };
+        let (name, doc) = (def.name, def.doc);
+        writeln!(page, "| `{name}` | {kind} | {from} | {doc} |").expect("text");
+    }
 }
 
 fn holds(path: &str, expected: &str) {
@@ -219,18 +256,12 @@ fn a_config_that_claims_an_effect_is_read() {
 }
 
 #[test]
-fn a_config_that_claims_an_effect_says_what_it_does() {
+fn every_config_says_what_it_does() {
     let silent: Vec<&str> = topic_defs()
         .iter()
         .chain(broker_defs())
-        .filter(|def| def.effect == Effect::Used && def.doc.is_empty())
+        .filter(|def| def.doc.is_empty())
         .map(|def| def.name)
         .collect();
     assert!(silent.is_empty(), "{silent:?}");
-    // The classes of Kafka's dynamic configs are kept for the day that they can be changed.
-    assert!(
-        broker_defs()
-            .iter()
-            .any(|def| def.dynamic == Dynamic::Cluster)
-    );
 }

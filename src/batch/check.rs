@@ -18,6 +18,8 @@ use crate::model::{ErrorCode, WallMs, limit};
 pub struct ProduceRules {
     /// `max.message.bytes`: bytes of a whole batch, as received and again as stored.
     pub max_message_bytes: u32,
+    /// `max.decompressed.message.bytes`: of one record of a compressed batch.
+    pub record_bytes_max: u32,
     pub compression: CompressionType,
     /// `message.timestamp.type`.
     pub timestamp_type: TimestampType,
@@ -36,6 +38,7 @@ impl Default for ProduceRules {
     fn default() -> ProduceRules {
         ProduceRules {
             max_message_bytes: 1_048_588,
+            record_bytes_max: i32::MAX as u32,
             compression: CompressionType::Producer,
             timestamp_type: TimestampType::CreateTime,
             timestamp_before_max_ms: i64::MAX,
@@ -249,6 +252,10 @@ fn check_records(
         key_needed: rules.compacted,
         append_time_claimed: rules.timestamp_type == TimestampType::LogAppendTime
             && batch.timestamp_type() == TimestampType::LogAppendTime,
+        bytes_max: match source {
+            Codec::None => usize::MAX,
+            _ => rules.record_bytes_max as usize,
+        },
     };
     let mut walk = Walk::new(record_rules, batch.base_timestamp(), batch.records_count());
     let payload = batch.payload();

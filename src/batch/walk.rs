@@ -18,6 +18,8 @@ pub struct RecordRules {
     pub key_needed: bool,
     /// The topic stamps append time and the batch claims to have one: every record is an error.
     pub append_time_claimed: bool,
+    /// A longer record is an error.
+    pub bytes_max: usize,
 }
 
 impl RecordRules {
@@ -91,6 +93,9 @@ impl Walk {
                 break;
             };
             let len = usize::try_from(len).map_err(|_| "a record's length is negative")?;
+            if len > self.rules.bytes_max {
+                return Err("a record is larger than max.decompressed.message.bytes");
+            }
             if len > window.len() - body {
                 break;
             }

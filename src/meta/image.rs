@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::config::{
     ConfigEntry, Layers, StaticConfig, TopicConfig, describe_broker, describe_cluster,
-    describe_topic,
+    describe_group, describe_topic,
 };
 use super::feature::Feature;
 use super::record::{Endpoint, Partition, PartitionChange, Record, Resource, ShardEndpoints};
@@ -257,6 +257,12 @@ impl Image {
     /// What was set for all nodes.
     pub fn describe_nodes(&self) -> Vec<ConfigEntry> {
         describe_cluster(self.layers())
+    }
+
+    /// Configs of a group.
+    pub fn describe_group(&self, name: &str) -> Vec<ConfigEntry> {
+        let set = self.configs(Resource::Group, name);
+        describe_group(set, self.layers(), &self.in_force)
     }
 
     fn layers(&self) -> Layers<'_> {

@@ -143,7 +143,7 @@ pub const READ_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How long an administrative request without a timeout of its own waits for the controller, milliseconds (Kafka's `request.timeout.ms`).
 pub const ADMIN_WAIT_MS: u64 = 30_000;
 
-/// Configs that one node, or the default of all nodes, may have set while it runs, and subscriptions of client metrics: POLICY_VIOLATION above.
+/// Configs that one node, or the default of all nodes, may have set while it runs, subscriptions of client metrics, and groups with configs: POLICY_VIOLATION above.
 pub const CONFIGS_SET_MAX: usize = 1000;
 
 /// A DeleteRecords waits at least this long for the device, milliseconds, whatever its timeout: with one of 0 Kafka answers a success, and so do we.

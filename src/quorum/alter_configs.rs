@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::meta::config::{VALUE_BYTES_MAX, change, check_client_metrics, validate_topic};
+use crate::meta::config::{
+    VALUE_BYTES_MAX, change, check_client_metrics, check_group, validate_topic,
+};
 use crate::meta::{ApiError, ConfigChange, Image, Record, Resource, topic_name_fault};
 use crate::model::{ErrorCode, limit};
 
@@ -80,13 +82,21 @@ fn check(
         }
         Resource::ClientMetrics => {
             check_client_metrics(name, after)?;
-            let known = image.configs(Resource::ClientMetrics, name).is_some();
-            let others = image.configured(Resource::ClientMetrics).count();
-            check_bound(if known { 0 } else { others + 1 })
+            check_new(image, asked)
+        }
+        Resource::Group => {
+            check_group(name, after, image.in_force())?;
+            check_new(image, asked)
         }
         Resource::Broker => check_bound(after.len()),
-        Resource::Group => request("Unknown resource type 32"),
     }
+}
+
+/// Altering a subscription or a group makes it.
+fn check_new(image: &Image, asked: &ConfigChange) -> Result<(), ApiError> {
+    let known = image.configs(asked.resource, &asked.name).is_some();
+    let others = image.configured(asked.resource).count();
+    check_bound(if known { 0 } else { others + 1 })
 }
 
 /// Names that only a plugin knows are kept as they come, so somebody has to count them.

@@ -59,6 +59,7 @@ pub fn produce_rules(topic: &Topic) -> ProduceRules {
     let fixed = |codec, level| CompressionType::Fixed(Compression { codec, level });
     ProduceRules {
         max_message_bytes: config.max_message_bytes.max(0) as u32,
+        record_bytes_max: config.max_decompressed_message_bytes.max(0) as u32,
         compression: match config.compression_type {
             TopicCompression::Producer => CompressionType::Producer,
             TopicCompression::Uncompressed => fixed(Codec::None, 0),

@@ -1,5 +1,6 @@
 //! Codes, texts and values are those that Apache Kafka 4.4.0 gave to the same requests.
 
+use corelane::batch::Codec;
 use corelane::log::faulty::Loss;
 use corelane::model::{ConnId, ErrorCode, Uuid};
 use corelane::wire::msg::alter_configs_request::{self as legacy, AlterConfigsRequest};
@@ -10,13 +11,14 @@ use corelane::wire::msg::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 
-use crate::produce::{batch, first, to};
+use crate::produce::{batch, builder, first, to};
 use crate::rig::{Rig, Setup, error};
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 const LOGGER: i8 = 8;
 const CLIENT_METRICS: i8 = 16;
+const GROUP: i8 = 32;
 
 const SET: i8 = 0;
 const DELETE: i8 = 1;
@@ -742,6 +744,113 @@ fn secrets_and_names_that_only_a_plugin_knows_are_kept_and_never_shown() {
     assert_eq!(
         told(&mut rig, BROKER, "", "my.plugin.y"),
         (None, 3, "my.plugin.y=null@3".into())
+    );
+}
+
+/// Rates of replication are told where they were set, values of topics as they were read.
+#[test]
+fn what_is_told_is_what_kafka_tells() {
+    let mut rig = Rig::new();
+    rig.create("t", 1);
+    let rate = "leader.replication.throttled.rate";
+    let whole = DescribeConfigsRequest {
+        resources: vec![DescribeConfigsResource {
+            resource_type: BROKER,
+            resource_name: "0".into(),
+            configuration_keys: None,
+        }],
+        ..Default::default()
+    };
+    let lists_rate = |rig: &mut Rig| {
+        let answer = rig.once(4, &whole);
+        answer.results[0].configs.iter().any(|c| c.name == rate)
+    };
+    assert!(!lists_rate(&mut rig));
+    assert_eq!(
+        alter(&mut rig, BROKER, "0", &[(rate, SET, Some("50"))]),
+        fine()
+    );
+    assert!(lists_rate(&mut rig));
+    assert_eq!(
+        told(&mut rig, BROKER, "0", rate),
+        (Some("50".into()), 2, format!("{rate}=50@2"))
+    );
+    let ops = [
+        ("preallocate", SET, Some("TRUE")),
+        ("flush.ms", SET, Some(" 8 ")),
+    ];
+    assert_eq!(alter(&mut rig, TOPIC, "t", &ops), fine());
+    assert_eq!(
+        told(&mut rig, TOPIC, "t", "preallocate").2,
+        "preallocate=true@1 log.preallocate=false@5"
+    );
+    assert_eq!(told(&mut rig, TOPIC, "t", "flush.ms").2, "flush.ms=8@1");
+}
+
+#[test]
+fn a_record_of_a_compressed_batch_has_a_bound_of_its_own() {
+    let mut rig = Rig::new();
+    let id = rig.create("t", 1);
+    let ops = [("max.decompressed.message.bytes", SET, Some("1000"))];
+    assert_eq!(alter(&mut rig, TOPIC, "t", &ops), fine());
+    let large = "x".repeat(1000);
+    let compressed = |value: &str| builder(&[value]).codec(Codec::Gzip).build();
+    assert_eq!(
+        rig.produce(("t", id), 0, compressed(&large)).0,
+        ErrorCode::InvalidRecord
+    );
+    assert_eq!(
+        rig.produce(("t", id), 0, compressed("x")).0,
+        ErrorCode::None
+    );
+    assert_eq!(
+        rig.produce(("t", id), 0, batch(&[&large])).0,
+        ErrorCode::None
+    );
+}
+
+#[test]
+fn configs_of_groups_are_kept_within_the_bounds_of_the_brokers() {
+    let mut rig = Rig::new();
+    let key = "consumer.session.timeout.ms";
+    assert_eq!(
+        alter(&mut rig, GROUP, "grp", &[(key, SET, Some("50000"))]),
+        fine()
+    );
+    assert_eq!(
+        told(&mut rig, GROUP, "grp", key),
+        (
+            Some("50000".into()),
+            8,
+            format!("{key}=50000@8 group.{key}=45000@5")
+        )
+    );
+    assert_eq!(
+        told(&mut rig, GROUP, "other", "share.auto.offset.reset"),
+        (
+            Some("latest".into()),
+            5,
+            "share.auto.offset.reset=latest@5".into()
+        )
+    );
+    let config = ErrorCode::InvalidConfig;
+    assert_eq!(
+        alter(&mut rig, GROUP, "grp", &[(key, SET, Some("5"))]),
+        refused(
+            config,
+            "consumer.session.timeout.ms must be in the range 45000 to 60000 inclusive."
+        )
+    );
+    assert_eq!(
+        alter(&mut rig, GROUP, "grp", &[("nope", SET, Some("5"))]),
+        refused(config, "Unknown group config name: nope")
+    );
+    assert_eq!(
+        alter(&mut rig, GROUP, "", &[(key, SET, Some("50000"))]),
+        refused(
+            ErrorCode::InvalidRequest,
+            "Default group resources are not allowed."
+        )
     );
 }
 

@@ -179,8 +179,8 @@ fn keys_that_are_asked_for_are_all_that_is_told() {
     rig.create("t", 1);
     for (keys, expected) in [
         (Some(&["retention.ms", "no.such"][..]), 1),
-        (Some(&[][..]), 38),
-        (None, 38),
+        (Some(&[][..]), 39),
+        (None, 39),
     ] {
         let answer = rig.once(4, &of(TOPIC, "t", keys));
         assert_eq!(answer.results[0].configs.len(), expected, "{keys:?}");

@@ -7,6 +7,7 @@ mod rig;
 mod schema_codec;
 
 mod alter_configs;
+mod config_effects;
 mod configs;
 mod connections;
 mod delete_records;

@@ -19,6 +19,7 @@ pub enum Source {
     StaticBroker = 4,
     Default = 5,
     ClientMetrics = 7,
+    Group = 8,
 }
 
 impl Source {
@@ -44,7 +45,7 @@ pub struct ConfigEntry {
     pub source: Source,
     pub read_only: bool,
     pub sensitive: bool,
-    pub doc: &'static str,
+    pub doc: Cow<'static, str>,
     /// The chain that the value was chosen from, the one in force first.
     pub synonyms: Vec<ConfigSynonym>,
 }
@@ -66,13 +67,13 @@ impl Layers<'_> {
             Source::DynamicDefaultBroker => self.cluster?.get(name).cloned(),
             Source::StaticBroker => self.statics.explicit(name).map(str::to_string),
             Source::Default => broker_def(name)?.default.map(str::to_string),
-            Source::Unknown | Source::Topic | Source::ClientMetrics => None,
+            Source::Unknown | Source::Topic | Source::ClientMetrics | Source::Group => None,
         }
     }
 
     /// What is said of `name` by each source, in the order in which they count. Other names of the same thing are told only
     /// behind the first mention of `name` itself: Kafka's `dropWhile(_.name != name)`.
-    fn chain(&self, name: &str) -> Vec<ConfigSynonym> {
+    pub(super) fn chain(&self, name: &str) -> Vec<ConfigSynonym> {
         let sources = [
             Source::DynamicBroker,
             Source::DynamicDefaultBroker,
@@ -124,16 +125,17 @@ pub fn describe_topic(
                 .synonyms
                 .first()
                 .map_or(Vec::new(), |name| layers.chain(name));
-            if let Some(text) = overrides.get(def.name) {
+            let value = effective(def.name, overrides, in_force).to_text();
+            if overrides.contains_key(def.name) {
                 let own = ConfigSynonym {
                     name: def.name.into(),
-                    value: Some(text.clone()),
+                    value: value.clone(),
                     source: Source::Topic,
                 };
                 synonyms.insert(0, own);
             }
             ConfigEntry {
-                value: effective(def.name, overrides, in_force).to_text(),
+                value,
                 source: synonyms.first().map_or(Source::Default, |s| s.source),
                 synonyms,
                 ..ConfigEntry::of(def)
@@ -144,17 +146,19 @@ pub fn describe_topic(
     entries
 }
 
-/// What was set dynamically and is in no table under its name: configs of one listener, and names that only a plugin knows.
+/// What is told only where it was set dynamically: configs of one listener, rates of replication, and names that only a plugin
+/// knows.
 fn describe_others(layers: Layers<'_>) -> Vec<ConfigEntry> {
     let set = [layers.own, layers.cluster].into_iter().flatten();
     let names: BTreeSet<&String> = set
         .flat_map(BTreeMap::keys)
-        .filter(|name| broker_def(name).is_none())
+        .filter(|name| broker_def(name).is_none_or(|def| def.internal))
         .collect();
     names
         .into_iter()
         .map(|name| {
-            let def = listener_def(name);
+            let of_listener = listener_def(name);
+            let def = of_listener.or_else(|| broker_def(name));
             let sensitive = def.is_none_or(Def::sensitive);
             let mut synonyms = Vec::new();
             for source in [Source::DynamicBroker, Source::DynamicDefaultBroker] {
@@ -168,7 +172,7 @@ fn describe_others(layers: Layers<'_>) -> Vec<ConfigEntry> {
             }
             let value = synonyms.first().and_then(|s| s.value.clone());
             let source = synonyms.first().map_or(Source::Unknown, |s| s.source);
-            if let Some(def) = def {
+            if let Some(def) = of_listener {
                 synonyms.extend(layers.chain(def.name));
             }
             ConfigEntry {
@@ -176,9 +180,10 @@ fn describe_others(layers: Layers<'_>) -> Vec<ConfigEntry> {
                 value,
                 kind: def.map(|def| def.kind),
                 source,
-                read_only: true,
+                // Kafka looks the whole name up in its list of dynamic ones.
+                read_only: of_listener.is_some() || def.is_none(),
                 sensitive,
-                doc: def.map_or("", |def| def.doc),
+                doc: def.map_or(Cow::Borrowed(""), Def::documentation),
                 synonyms,
             }
         })
@@ -200,7 +205,7 @@ pub fn describe_cluster(layers: Layers<'_>) -> Vec<ConfigEntry> {
                 source: Source::DynamicDefaultBroker,
                 read_only: def.is_none_or(|def| def.dynamic == Dynamic::No),
                 sensitive,
-                doc: def.map_or("", |def| def.doc),
+                doc: def.map_or(Cow::Borrowed(""), Def::documentation),
                 synonyms: vec![ConfigSynonym {
                     name: name.clone().into(),
                     value,
@@ -255,7 +260,7 @@ impl ConfigEntry {
             source: Source::Default,
             read_only: false,
             sensitive: def.sensitive(),
-            doc: def.doc,
+            doc: def.documentation(),
             synonyms: Vec::new(),
         }
     }
@@ -298,7 +303,7 @@ mod tests {
             (retention.source, retention.kind),
             (Source::Topic, Some(Kind::Long))
         );
-        assert_eq!(chain(retention), [("retention.ms", Some(" 9 "), 1)]);
+        assert_eq!(chain(retention), [("retention.ms", Some("9"), 1)]);
         let entries = describe_topic(&BTreeMap::new(), file_only, &statics);
         let retention = entry(&entries, "retention.ms");
         assert_eq!(retention.value.as_deref(), Some("7200000"));

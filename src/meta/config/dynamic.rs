@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::StaticConfig;
+use super::group::group_def;
 use super::table::{Def, Dynamic, broker_def, listener_def, topic_def};
 use super::topic::effective;
 use super::value::Kind;
@@ -31,7 +32,12 @@ pub fn change(
         // Kafka calls none of them a list here, although they are.
         Resource::ClientMetrics | Resource::Group => None,
     };
+    let group = match resource {
+        Resource::Group => group_def(key),
+        _ => None,
+    };
     match (def, resource) {
+        _ if group.is_some_and(|def| def.kind == Kind::List) => {}
         (Some(def), _) if def.kind == Kind::List => {}
         (None, Resource::Broker) => return invalid(format!("Unknown config name: {key}")),
         (Some(_), Resource::Broker) => {
@@ -48,7 +54,7 @@ pub fn change(
     let inherited = || match (resource, def) {
         (Resource::Topic, Some(def)) => effective(def.name, &BTreeMap::new(), in_force).to_text(),
         (_, Some(def)) => in_force.value(def.name).to_text(),
-        (_, None) => None,
+        (_, None) => group.and_then(|def| def.inherited(in_force)),
     };
     let before = match now {
         Some(now) => now.to_string(),
@@ -78,6 +84,11 @@ const AT_START_ONLY: [&str; 3] = [
     "listener.security.protocol.map",
     "max.connections",
 ];
+
+/// Whether a broker config may be changed, with effect, while the node runs.
+pub fn changes_while_running(def: &Def) -> bool {
+    def.dynamic != Dynamic::No && !AT_START_ONLY.contains(&def.name)
+}
 
 /// Whether a node (`of_one`) or all of them may be set to this while they run; the error is Kafka's text.
 pub fn check_broker(set: &BTreeMap<String, String>, of_one: bool) -> Result<(), String> {

@@ -155,7 +155,7 @@ pub fn describe_client_metrics(set: Option<&BTreeMap<String, String>>) -> Vec<Co
                 source: own.map_or(Source::Default, |_| Source::ClientMetrics),
                 read_only: false,
                 sensitive: false,
-                doc,
+                doc: (*doc).into(),
                 synonyms: synonyms.into_iter().collect(),
             }
         })

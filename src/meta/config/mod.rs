@@ -5,6 +5,7 @@
 
 mod describe;
 mod dynamic;
+mod group;
 mod metrics;
 mod table;
 mod topic;
@@ -13,7 +14,8 @@ mod value;
 pub use describe::{
     ConfigEntry, ConfigSynonym, Layers, Source, describe_broker, describe_cluster, describe_topic,
 };
-pub use dynamic::{change, check_broker};
+pub use dynamic::{change, changes_while_running, check_broker};
+pub use group::{GroupDef, check_group, describe_group, group_def, group_defs};
 pub use metrics::{
     ALL_METRICS, INTERVAL_MS, Subscription, check_client_metrics, describe_client_metrics,
 };

@@ -1,5 +1,6 @@
 //! The tables of configs, read once from their texts.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
@@ -90,6 +91,14 @@ impl Def {
         }
     }
 
+    /// What it is for, and why it has no effect if it has none.
+    pub fn documentation(&self) -> Cow<'static, str> {
+        match self.effect {
+            Effect::Used => self.doc.into(),
+            effect => format!("{} No effect here: {}.", self.doc, effect.reason()).into(),
+        }
+    }
+
     pub fn sensitive(&self) -> bool {
         self.kind == Kind::Password
     }
@@ -163,7 +172,7 @@ fn broker_row(columns: &[&'static str]) -> Option<Def> {
     })
 }
 
-fn words(text: &'static str) -> Vec<&'static str> {
+pub(super) fn words(text: &'static str) -> Vec<&'static str> {
     text.split(',')
         .map(str::trim)
         .filter(|word| !word.is_empty())

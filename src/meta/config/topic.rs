@@ -45,6 +45,8 @@ pub struct TopicConfig {
     /// -1 is no limit.
     pub retention_ms: i64,
     pub max_message_bytes: i32,
+    /// Of one record of a compressed batch.
+    pub max_decompressed_message_bytes: i32,
     pub index_interval_bytes: i32,
     pub delete_retention_ms: i64,
     pub min_compaction_lag_ms: i64,
@@ -117,6 +119,7 @@ impl TopicConfig {
             retention_bytes: long("retention.bytes"),
             retention_ms: long("retention.ms"),
             max_message_bytes: int("max.message.bytes"),
+            max_decompressed_message_bytes: int("max.decompressed.message.bytes"),
             index_interval_bytes: int("index.interval.bytes"),
             delete_retention_ms: long("delete.retention.ms"),
             min_compaction_lag_ms: long("min.compaction.lag.ms"),

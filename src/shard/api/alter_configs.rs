@@ -3,8 +3,7 @@
 //! The set that is named replaces the whole set of the resource. As Kafka's brokers do (ConfigAdminManager), the asked node
 //! looks for what is wrong with the request and says whether a broker config may change while it runs; the controller checks
 //! values and decides. Differences from Kafka: a resource named twice is refused (Kafka never answers); a broker's thread
-//! counts have no bounds, since they have no effect; no logger has a level of its own; configs of groups are refused until
-//! there are groups.
+//! counts have no bounds, since they have no effect; no logger has a level of its own.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,7 +143,7 @@ impl Shard {
             return Err(self.look_at_loggers(name, &configs));
         }
         let resource = match Resource::from_code(kind) {
-            None | Some(Resource::Group) => {
+            None => {
                 return Err(request(&format!("Unknown resource type {kind}")));
             }
             Some(resource) => resource,

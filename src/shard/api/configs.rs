@@ -96,7 +96,9 @@ impl Shard {
                 Ok(()) => Ok(Vec::new()),
                 Err(error) => Err(error),
             },
-            Some(Resource::Group) | None => wrong(MALFORMED),
+            Some(Resource::Group) if name.is_empty() => wrong("Group name must not be empty"),
+            Some(Resource::Group) => Ok(self.image.describe_group(name)),
+            None => wrong(MALFORMED),
         }
     }
 
@@ -168,6 +170,6 @@ fn config<'a>(
             Vec::new()
         },
         config_type: entry.kind.map_or(0, Kind::code),
-        documentation: request.include_documentation.then(|| entry.doc.into()),
+        documentation: request.include_documentation.then(|| entry.doc.clone()),
     }
 }

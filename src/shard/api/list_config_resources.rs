@@ -1,7 +1,7 @@
 //! ListConfigResources (74), versions 0 and 1; KIP-714, KIP-1142.
 //!
-//! Version 0 lists subscriptions of client metrics. Every node is listed as a broker and with its loggers, as Kafka lists
-//! them; there are no groups yet.
+//! Version 0 lists subscriptions of client metrics. Every node is listed as a broker and with its loggers, groups are those
+//! with configs: as Kafka lists them.
 
 use super::alter_configs::BROKER_LOGGER;
 use super::{Call, Flow, answer};
