@@ -157,3 +157,7 @@ pub const TELEMETRY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A shard says at most so often that it closed a connection for what came over it: whoever sends garbage does so many times.
 pub const BAD_INPUT_LOG_MS: u64 = 1000;
+
+/// Proposals that a controller has taken and not answered, because they are not committed or some shard of the process does not serve them
+/// yet. At the bound further ones are refused with a retriable error.
+pub const UNANSWERED_MAX: usize = 4096;

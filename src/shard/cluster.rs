@@ -12,7 +12,7 @@ use super::conn::ReplyTo;
 use super::park::{ParkId, Parked};
 use super::{Actions, CONTROLLER_SHARD, PeerMsg, Shard};
 use crate::meta::{ApiError, Command, Outcome, OutcomeResult, Record, Resource};
-use crate::model::limit::{DELTAS_KEPT_MAX, DELTAS_RESEND_MS};
+use crate::model::limit::{DELTAS_KEPT_MAX, DELTAS_RESEND_MS, UNANSWERED_MAX};
 use crate::model::{ErrorCode, Instant, ShardIndex, TopicPartition};
 use crate::quorum::Quorum;
 
@@ -97,6 +97,11 @@ impl Controller {
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// Proposals that were taken and have no outcome.
+    fn unanswered(&self) -> usize {
+        self.origins.len() + self.unserved.len()
     }
 
     fn keep(&mut self, offset: u64, records: &[Record]) {
@@ -184,7 +189,7 @@ impl Shard {
 
     pub(super) fn peer(&mut self, from: ShardIndex, msg: PeerMsg, actions: &mut Actions) {
         match msg {
-            PeerMsg::Propose { token, command } => self.proposed(from, token, command),
+            PeerMsg::Propose { token, command } => self.proposed(from, token, command, actions),
             PeerMsg::Outcome { token, outcome } => self.outcome(token, outcome, actions),
             PeerMsg::Deltas {
                 from: offset,
@@ -387,10 +392,23 @@ impl Shard {
 
     // -- the controller's shard
 
-    fn proposed(&mut self, from: ShardIndex, token: u64, command: Command) {
+    fn proposed(&mut self, from: ShardIndex, token: u64, command: Command, actions: &mut Actions) {
         let Some(controller) = &mut self.controller else {
             return;
         };
+        // Without its registration a process cannot serve, so that one is always taken; there is one of it a start.
+        let must = matches!(command, Command::RegisterProcess { .. });
+        if controller.unanswered() >= UNANSWERED_MAX && !must {
+            let error = ApiError::new(
+                ErrorCode::RequestTimedOut,
+                "Too many changes of the metadata are not served yet; nothing was changed.",
+            );
+            let outcome = Outcome {
+                result: OutcomeResult::Failed(error),
+                offset: 0,
+            };
+            return self.say(from, PeerMsg::Outcome { token, outcome }, actions);
+        }
         controller.next_token += 1;
         controller
             .origins

@@ -551,6 +551,13 @@ impl Rig {
                 ..Default::default()
             },
         );
+        self.run_quorum();
+        self.hold_disk = false;
+    }
+
+    /// Turns until nothing moves, while of all disk operations only the quorum's writes complete.
+    pub fn run_quorum(&mut self) {
+        self.hold_disk = true;
         self.run();
         // The quorum's ids are odd, the store's even.
         while let Some(Completion { owner, id, result }) = self.disk.complete_where(
@@ -559,7 +566,6 @@ impl Rig {
             self.event(usize::from(owner), Event::Disk { op: id, result });
             self.run();
         }
-        self.hold_disk = false;
     }
 }
 

@@ -1,4 +1,7 @@
-use corelane::model::{ErrorCode, Uuid};
+use corelane::meta::Command;
+use corelane::model::limit::UNANSWERED_MAX;
+use corelane::model::{ErrorCode, NodeId, ShardIndex, Uuid};
+use corelane::shard::{Event, PeerMsg};
 use corelane::wire::msg::create_partitions_request::{
     CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic,
 };
@@ -434,4 +437,42 @@ fn partitions_are_added_and_never_taken_away() {
             "serves when told"
         );
     }
+}
+
+/// A shard that does not come to serve what is committed must not make the controller keep outcomes without end.
+#[test]
+fn changes_that_are_not_served_have_a_bound() {
+    let mut rig = Rig::new();
+    let first = rig.open();
+    let waits = rig.send(first, 7, &create(vec![topic("first", 1, 1)]));
+    // Its partition does not open, so that nothing is served from here on.
+    rig.run_quorum();
+    assert!(!rig.has_answer(first));
+    let from = ShardIndex(0);
+    let propose = |rig: &mut Rig, token| {
+        let command = Command::AllocateProducerIds {
+            node: NodeId(node(0)),
+        };
+        let msg = PeerMsg::Propose { token, command };
+        rig.event(0, Event::Peer { from, msg });
+    };
+    for token in 1..UNANSWERED_MAX as u64 {
+        propose(&mut rig, 1_000_000 + token);
+    }
+    rig.run_quorum();
+    let applied = rig.shards[0].image().applied();
+    let second = rig.open();
+    let answer = rig.ask(second, 7, &create(vec![topic("second", 1, 1)]));
+    assert_eq!(
+        error(answer.topics[0].error_code),
+        ErrorCode::RequestTimedOut
+    );
+    assert!(error(answer.topics[0].error_code).is_retriable());
+    assert_eq!(rig.shards[0].image().applied(), applied, "nothing changed");
+    rig.hold_disk = false;
+    rig.run();
+    let answer = rig.answer::<CreateTopicsRequest>(first, 7, waits);
+    assert_eq!(answer.expect("it is served").topics[0].error_code, 0);
+    let answer = rig.ask(second, 7, &create(vec![topic("second", 1, 1)]));
+    assert_eq!(answer.topics[0].error_code, 0);
 }
