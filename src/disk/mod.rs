@@ -26,7 +26,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 use rustc_hash::FxHashMap;
@@ -35,7 +35,7 @@ use slab::Slab;
 use self::files::OpenFile;
 use self::helper::{Job, JobDone, help};
 use crate::log::{DiskDone, DiskError, DiskOp, DiskResult, FileId, MemSpan, OpId};
-use crate::model::limit::READ_BYTES_MAX;
+use crate::model::limit::{READ_AT_ONCE_BYTES, READ_BYTES_MAX};
 use crate::shard::Event;
 
 /// Set in the `user_data` of every entry of this room.
@@ -214,6 +214,12 @@ impl Disk {
                 self.start(op, file, Work::Flush);
             }
             DiskOp::Read { file, at, len } => match self.open(file) {
+                Some(open)
+                    if len <= READ_AT_ONCE_BYTES
+                        && let Some(bytes) = read_cached(&open, at, len) =>
+                {
+                    complete(events, Ok(DiskDone::Read(bytes)));
+                }
                 Some(open) => {
                     let read = WaitingRead {
                         op,
@@ -555,6 +561,16 @@ impl Next {
     fn failed_flush(result: i32) -> Next {
         Next::Done(Err(files::error_of_errno(-result)))
     }
+}
+
+/// What is in the page cache is copied here and now: handing it to a worker thread of the kernel would cost several times as much.
+/// `None` where that is less than was asked for.
+fn read_cached(file: &OpenFile, at: u64, len: u32) -> Option<Bytes> {
+    let mut bytes = BytesMut::zeroed(len as usize);
+    let mut slices = [std::io::IoSliceMut::new(&mut bytes)];
+    let flags = rustix::io::ReadWriteFlags::NOWAIT;
+    let read = rustix::io::preadv2(&file.cached, &mut slices, at, flags);
+    (read == Ok(len as usize)).then(|| bytes.freeze())
 }
 
 fn flush(file: &OpenFile, user_data: u64) -> Entry {

@@ -613,7 +613,7 @@ impl Disk {
     pub fn bytes_of(&self, owner: Owner, span: &Span) -> Vec<u8> {
         match span {
             Span::Memory(m) => m.bytes().to_vec(),
-            Span::File { file, at, len } => {
+            Span::File { file, at, len, .. } => {
                 let now = &self.inodes[&self.open[&(owner, file.id)]].now;
                 now[*at as usize..*at as usize + *len as usize].to_vec()
             }

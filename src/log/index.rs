@@ -77,6 +77,21 @@ impl Index {
         i.checked_sub(1).map(|i| self.places[i])
     }
 
+    /// The batch that holds `offset`, and where the one behind it begins (`None`: no entry is behind it), if entries alone tell.
+    /// They do where every batch has one: with batches larger than the interval.
+    pub fn exact(&self, offset: u32) -> Option<(Place, Option<Place>)> {
+        let i = self.places.partition_point(|p| {
+            p.last <= offset || (p.base != Place::UNKNOWN && p.base <= offset)
+        });
+        let place = self.places[i.checked_sub(1)?];
+        let known = place.base != Place::UNKNOWN && place.base <= offset && offset <= place.last;
+        match self.places.get(i) {
+            _ if !known => None,
+            Some(next) => (next.base == place.last + 1).then_some((place, Some(*next))),
+            None => Some((place, None)),
+        }
+    }
+
     /// The last known place at or before byte `at`.
     pub fn at_or_before_byte(&self, at: u64) -> Option<Place> {
         let i = self.places.partition_point(|p| u64::from(p.at) <= at);
@@ -193,6 +208,37 @@ mod tests {
         assert_eq!(read.before(5).map(|p| p.at), Some(6000));
         assert_eq!(read.before_time(1002), None);
         assert_eq!(read.before_time(1003).map(|t| t.last), Some(5));
+    }
+
+    #[test]
+    fn neighbours_tell_where_a_batch_ends() {
+        let place = |base, last, at| Place { base, last, at };
+        let mut index = Index {
+            places: vec![
+                place(2, 3, 3000),
+                place(4, 7, 6000),
+                place(10, 11, 12000),
+                place(Place::UNKNOWN, 15, 18000),
+                place(16, 19, 24000),
+            ],
+            ..Index::default()
+        };
+        let exact = |index: &Index, offset| {
+            let told = index.exact(offset);
+            told.map(|(place, next)| (place.at, next.map(|next| next.at)))
+        };
+        assert_eq!(exact(&index, 1), None, "no entry is before it");
+        assert_eq!(exact(&index, 2), Some((3000, Some(6000))));
+        assert_eq!(exact(&index, 3), Some((3000, Some(6000))));
+        assert_eq!(exact(&index, 4), None, "another batch is between");
+        assert_eq!(exact(&index, 8), None);
+        assert_eq!(exact(&index, 11), None, "where the next begins is unknown");
+        assert_eq!(exact(&index, 15), None);
+        assert_eq!(exact(&index, 19), Some((24000, None)));
+        assert_eq!(exact(&index, 20), None);
+        index.learn(place(12, 15, 18000));
+        assert_eq!(exact(&index, 11), Some((12000, Some(18000))));
+        assert_eq!(exact(&index, 13), Some((18000, Some(24000))));
     }
 
     #[test]

@@ -150,11 +150,12 @@ pub type DiskResult = Result<DiskDone, DiskError>;
 #[derive(Clone, Debug)]
 pub enum Span {
     Memory(MemSpan),
-    /// `[at..at + len)` of a segment file; the bytes are on disk and, unless cold, in the page cache.
+    /// `[at..at + len)` of a segment file; the bytes are on disk and, unless cold, in the page cache. So are `more` behind them.
     File {
         file: Rc<FileRef>,
         at: u64,
         len: u32,
+        more: u64,
     },
 }
 

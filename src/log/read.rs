@@ -276,6 +276,9 @@ fn locate(segment: &Segment, located: &Located, offset: i64) -> Locate {
     if segment.index_on_disk {
         return Locate::Index;
     }
+    if let Some(found) = indexed(segment, offset) {
+        return Locate::At(found);
+    }
     let relative = segment.relative(offset);
     let entry = segment.index.before(relative);
     let mut at = entry.map_or(0, |p| u64::from(p.at));
@@ -305,6 +308,21 @@ fn locate(segment: &Segment, located: &Located, offset: i64) -> Locate {
         }
     }
     Locate::Corrupt
+}
+
+/// The batch that holds `offset`, if the index alone tells.
+fn indexed(segment: &Segment, offset: i64) -> Option<Found> {
+    let (place, next) = segment.index.exact(segment.relative(offset))?;
+    let end = match next {
+        Some(next) => u64::from(next.at),
+        None => (place.last + 1 == segment.relative(segment.next)).then_some(segment.end)?,
+    };
+    Some(Found {
+        base_offset: segment.base + i64::from(place.base),
+        last_offset: segment.base + i64::from(place.last),
+        at: u64::from(place.at),
+        len: end - u64::from(place.at),
+    })
 }
 
 /// Where a plan from `first` of at most `bytes_max` ends: on a batch's border, with the offset there.
@@ -363,6 +381,7 @@ fn spans(segment: &Segment, from: u64, to: u64) -> Option<Vec<Span>> {
             file: file.clone(),
             at: from,
             len: (end - from) as u32,
+            more: memory - end,
         });
     }
     if to > memory {

@@ -161,3 +161,19 @@ pub const BAD_INPUT_LOG_MS: u64 = 1000;
 /// Proposals that a controller has taken and not answered, because they are not committed or some shard of the process does not serve them
 /// yet. At the bound further ones are refused with a retriable error.
 pub const UNANSWERED_MAX: usize = 4096;
+
+/// Bytes of a file that one read brings into the page cache.
+pub const PAGE_IN_BYTES: usize = 512 * 1024;
+
+/// Bytes before a reader of cold data that are brought in while its answers leave.
+pub const READ_AHEAD_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Reads into the page cache that one shard has under way when it starts one that nobody waits for yet. At the bound reading ahead waits:
+/// the kernel's worker threads are for flushes, too.
+pub const READ_AHEAD_READS_MAX: usize = 4;
+
+/// Readers of cold data that one shard remembers. At the bound the one that was idle for longest is forgotten.
+pub const READ_AHEAD_READERS_MAX: usize = 64;
+
+/// A read of up to so many bytes is done on the shard's core if they are in the page cache; that takes some microseconds.
+pub const READ_AT_ONCE_BYTES: u32 = 16 * 1024;

@@ -18,6 +18,7 @@
 
 mod frame;
 mod listen;
+mod page_in;
 mod recv;
 mod residency;
 mod send;
@@ -38,11 +39,12 @@ pub use self::listen::bind;
 
 use self::frame::Assembly;
 use self::listen::Accepted;
+use self::page_in::PageIns;
 use self::send::{Flushed, Outbox};
 use crate::log::{FileId, Span};
 use crate::model::limit::{
-    ACCEPT_BACKOFF_MS, ACCEPTS_PER_TURN_MAX, BAD_INPUT_LOG_MS, RECV_BUFFER_BYTES,
-    RECV_CONN_BYTES_MAX, RECV_TURN_BYTES_MAX, SEND_FILE_BYTES_MAX, TURN_EVENTS_MAX,
+    ACCEPT_BACKOFF_MS, ACCEPTS_PER_TURN_MAX, BAD_INPUT_LOG_MS, PAGE_IN_BYTES, RECV_BUFFER_BYTES,
+    RECV_CONN_BYTES_MAX, RECV_TURN_BYTES_MAX, TURN_EVENTS_MAX,
 };
 use crate::model::{ConnId, Instant, Rarely};
 use crate::shard::{Chunk, Event};
@@ -114,7 +116,7 @@ pub struct Net {
     buffer: BytesMut,
     /// Where cold pages are read to; nobody reads it, so all reads may share it.
     scratch: Box<[u8]>,
-    page_ins: usize,
+    pages: PageIns,
     /// Entries for the ring; the node takes them.
     pub sqes: Vec<Entry>,
     pub stats: Stats,
@@ -145,7 +147,7 @@ impl Net {
             dirty: Vec::new(),
             buffer: BytesMut::new(),
             scratch: Box::default(),
-            page_ins: 0,
+            pages: PageIns::default(),
             sqes: Vec::new(),
             stats: Stats::default(),
             bad_input: Rarely::default(),
@@ -207,11 +209,14 @@ impl Net {
                 }
             }
             KIND_PAGE_IN => {
-                self.page_ins -= 1;
-                if let Some(conn) = find(&mut self.conns, ConnId(id)) {
-                    conn.outbox.paged_in();
-                    mark_dirty(&mut self.dirty, conn);
+                let (end, waiting) = self.pages.done(id as usize);
+                for id in waiting {
+                    if let Some(conn) = find(&mut self.conns, id) {
+                        conn.outbox.paged_in(end);
+                        mark_dirty(&mut self.dirty, conn);
+                    }
                 }
+                self.page_in();
             }
             _ => {}
         }
@@ -373,8 +378,9 @@ impl Net {
                 file: claim,
                 at,
                 len,
+                more,
             }) => match file(claim.id) {
-                Some(open) => conn.outbox.push_file(open, claim, at, len),
+                Some(open) => conn.outbox.push_file(open, claim, at, len, more),
                 None => {
                     // A span pins its file, so this is a bug; the peer cannot be told otherwise.
                     warn!(
@@ -420,7 +426,7 @@ impl Net {
                 continue;
             };
             conn.queued_dirty = false;
-            let (bytes, end) = conn.outbox.flush(&conn.socket);
+            let (bytes, end) = conn.outbox.flush(&conn.socket, &mut self.pages);
             self.stats.bytes_out += bytes as u64;
             if bytes > 0 {
                 events.push_back(Event::Sent { conn: id, bytes });
@@ -437,34 +443,34 @@ impl Net {
                     self.sqes
                         .push(poll.build().user_data(KIND_WRITE << KIND_SHIFT | id.0));
                 }
-                Flushed::PageIn { file, at, bytes } => self.page_in(id, &file, at, bytes),
+                Flushed::PageIn(read) => self.pages.wait(read, id),
                 Flushed::Broken(errno) => {
                     debug!(conn = id.0, error = %std::io::Error::from(errno), "connection broken");
                     self.drop_conn(id, events);
                 }
             }
         }
+        self.page_in();
     }
 
-    fn page_in(&mut self, id: ConnId, file: &OwnedFd, at: u64, bytes: usize) {
-        if self.scratch.is_empty() {
-            self.scratch = vec![0; SEND_FILE_BYTES_MAX].into();
+    /// Has cold pages read, those that are waited for and those ahead.
+    fn page_in(&mut self) {
+        self.pages.pump(residency::resident);
+        for issue in self.pages.issues() {
+            if self.scratch.is_empty() {
+                self.scratch = vec![0; PAGE_IN_BYTES].into();
+            }
+            self.stats.page_ins += 1;
+            let read = opcode::Read::new(
+                types::Fd(issue.fd),
+                self.scratch.as_mut_ptr(),
+                issue.bytes.min(PAGE_IN_BYTES) as u32,
+            );
+            // ASYNC: straight to a worker thread of the kernel, not first on this core.
+            let read = read.offset(issue.at).build().flags(Flags::ASYNC);
+            self.sqes
+                .push(read.user_data(KIND_PAGE_IN << KIND_SHIFT | issue.slot as u64));
         }
-        self.page_ins += 1;
-        self.stats.page_ins += 1;
-        let bytes = bytes.min(self.scratch.len());
-        let read = opcode::Read::new(
-            types::Fd(file.as_raw_fd()),
-            self.scratch.as_mut_ptr(),
-            bytes as u32,
-        )
-        .offset(at);
-        // ASYNC: straight to a worker thread of the kernel, not first on this core.
-        self.sqes.push(
-            read.build()
-                .flags(Flags::ASYNC)
-                .user_data(KIND_PAGE_IN << KIND_SHIFT | id.0),
-        );
     }
 
     fn drop_conn(&mut self, id: ConnId, events: &mut VecDeque<Event>) {
@@ -478,7 +484,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        if self.page_ins > 0 {
+        if self.pages.in_flight() > 0 {
             // The kernel may still write to it.
             std::mem::forget(std::mem::take(&mut self.scratch));
         }

@@ -2,9 +2,8 @@
 //!
 //! A connection has a queue of pieces. Memory pieces of all its answers leave in one `sendmsg`; pieces of files leave by `sendfile`,
 //! so their bytes never pass through this process. A page that is not in the page cache would stop the whole core for a disk read,
-//! so each step asks `cachestat` first and has cold ranges brought in by the kernel's worker threads (a ring read with `IOSQE_ASYNC`
-//! into a scratch buffer that nobody reads). Read-ahead hints are no substitute: the page is then in the cache but still locked,
-//! and `sendfile` waits for it all the same.
+//! so each step asks `cachestat` first and has cold ranges brought in ([`super::page_in`]). Read-ahead hints are no substitute: the
+//! page is then in the cache but still locked, and `sendfile` waits for it all the same.
 //!
 //! A reader that does not read costs its queue (bounded by the shard, see `limit::CONN_REPLY_BYTES_MAX`) and one one-shot poll.
 
@@ -18,6 +17,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
+use super::page_in::{PageIns, Wanted};
 use super::residency;
 use crate::log::{FileRef, MemSpan};
 use crate::model::limit::{SEND_CONN_BYTES_MAX, SEND_FILE_BYTES_MAX};
@@ -34,11 +34,25 @@ enum Piece {
 struct FilePiece {
     file: Arc<OwnedFd>,
     /// Keeps the segment from being closed or recycled; dropped once sent.
-    _claim: Rc<FileRef>,
+    claim: Rc<FileRef>,
     at: u64,
     left: usize,
+    /// Bytes behind the piece that are on disk, too.
+    more: u64,
     /// Bytes from `at` on that were just brought in: sent without asking again, so that a page evicted at once costs one stall, not a loop.
     warm: usize,
+}
+
+impl FilePiece {
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            file: &self.file,
+            claim: &self.claim,
+            at: self.at,
+            end: self.at + self.left as u64,
+            more: self.more,
+        }
+    }
 }
 
 /// What keeps a queue from moving.
@@ -46,7 +60,7 @@ struct FilePiece {
 enum Wait {
     None,
     Writable,
-    PageIn { bytes: usize },
+    PageIn,
 }
 
 pub(super) struct Outbox {
@@ -67,12 +81,8 @@ pub(super) enum Flushed {
     Waiting,
     /// The socket's buffer is full: arm a poll for writability.
     ArmWritable,
-    /// `[at..at + bytes)` of the file is cold: bring it in, then call [`Outbox::paged_in`].
-    PageIn {
-        file: Arc<OwnedFd>,
-        at: u64,
-        bytes: usize,
-    },
+    /// What is next in a file is cold: it waits for this read, then call [`Outbox::paged_in`].
+    PageIn(usize),
     /// The connection is lost, or a file does not have the bytes it should.
     Broken(Errno),
 }
@@ -98,13 +108,21 @@ impl Outbox {
         }
     }
 
-    pub(super) fn push_file(&mut self, file: Arc<OwnedFd>, claim: Rc<FileRef>, at: u64, len: u32) {
+    pub(super) fn push_file(
+        &mut self,
+        file: Arc<OwnedFd>,
+        claim: Rc<FileRef>,
+        at: u64,
+        len: u32,
+        more: u64,
+    ) {
         if len > 0 {
             self.pieces.push_back(Piece::File(FilePiece {
                 file,
-                _claim: claim,
+                claim,
                 at,
                 left: len as usize,
+                more,
                 warm: 0,
             }));
         }
@@ -116,18 +134,18 @@ impl Outbox {
         }
     }
 
-    /// The asked-for range is in the page cache, or could not be read (then `sendfile` meets the same error and says so).
-    pub(super) fn paged_in(&mut self) {
-        if let Wait::PageIn { bytes } = self.wait {
+    /// What it waited for is in the page cache up to `end`, or could not be read (then `sendfile` meets the same error and says so).
+    pub(super) fn paged_in(&mut self, end: u64) {
+        if self.wait == Wait::PageIn {
             self.wait = Wait::None;
             if let Some(Piece::File(piece)) = self.pieces.front_mut() {
-                piece.warm = bytes;
+                piece.warm = end.saturating_sub(piece.at) as usize;
             }
         }
     }
 
     /// Sends as much as the socket takes now. Gives the bytes that left and where it ended.
-    pub(super) fn flush(&mut self, socket: &OwnedFd) -> (usize, Flushed) {
+    pub(super) fn flush(&mut self, socket: &OwnedFd, pages: &mut PageIns) -> (usize, Flushed) {
         let mut sent = 0;
         if self.wait != Wait::None {
             return (0, Flushed::Waiting);
@@ -144,7 +162,7 @@ impl Outbox {
                 break Flushed::More;
             }
             let step = match self.pieces.front_mut() {
-                Some(Piece::File(piece)) => send_file(socket, piece),
+                Some(Piece::File(piece)) => send_file(socket, piece, pages),
                 _ => self.send_memory(socket),
             };
             match step {
@@ -156,9 +174,9 @@ impl Outbox {
                         break Flushed::ArmWritable;
                     }
                 }
-                Step::Cold { file, at, bytes } => {
-                    self.wait = Wait::PageIn { bytes };
-                    break Flushed::PageIn { file, at, bytes };
+                Step::Cold(read) => {
+                    self.wait = Wait::PageIn;
+                    break Flushed::PageIn(read);
                 }
                 Step::Broken(errno) => break Flushed::Broken(errno),
             }
@@ -239,11 +257,8 @@ enum Step {
         bytes: usize,
         full: bool,
     },
-    Cold {
-        file: Arc<OwnedFd>,
-        at: u64,
-        bytes: usize,
-    },
+    /// Waits for this read.
+    Cold(usize),
     Broken(Errno),
 }
 
@@ -264,14 +279,17 @@ impl Step {
     }
 }
 
-fn send_file(socket: &OwnedFd, piece: &mut FilePiece) -> Step {
-    let bytes = piece.left.min(SEND_FILE_BYTES_MAX);
-    if piece.warm < bytes && !residency::resident(&piece.file, piece.at, bytes) {
-        return Step::Cold {
-            file: Arc::clone(&piece.file),
-            at: piece.at,
-            bytes,
-        };
+fn send_file(socket: &OwnedFd, piece: &mut FilePiece, pages: &mut PageIns) -> Step {
+    let mut bytes = piece.left.min(SEND_FILE_BYTES_MAX);
+    pages.sending(&piece.wanted());
+    if piece.warm < bytes {
+        match pages.under_way(&piece.file, piece.at) {
+            Ok(read) => return Step::Cold(read),
+            Err(next) => bytes = bytes.min((next - piece.at) as usize),
+        }
+        if !residency::resident(&piece.file, piece.at, bytes) {
+            return Step::Cold(pages.miss(&piece.wanted()));
+        }
     }
     let mut at = piece.at;
     match rustix::fs::sendfile(socket, &piece.file, Some(&mut at), bytes) {

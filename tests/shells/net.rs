@@ -295,7 +295,13 @@ fn a_paused_connection_is_not_received_from_until_it_is_resumed() {
 
 const FILE_BYTES: usize = 6 << 20;
 
-/// Answers `[at, len]` with a header, the file's range and a trailer in memory.
+const WARM: u32 = 0;
+/// The file leaves the page cache first.
+const COLD: u32 = 1;
+/// What lies behind the range is told to be on disk, too.
+const AND_MORE: u32 = 2;
+
+/// Answers `[at, len, how]` with a header, the file's range and a trailer in memory.
 fn file_server(rig: &mut Rig) -> impl FnMut(Event, &mut Actions) + use<> {
     let content = body(FILE_BYTES, 9);
     let dir = test_dir("span");
@@ -315,8 +321,8 @@ fn file_server(rig: &mut Rig) -> impl FnMut(Event, &mut Actions) + use<> {
     move |event, actions| match event {
         Event::Frame { conn, frame } => {
             let number = |i: usize| u32::from_be_bytes(frame[i..i + 4].try_into().unwrap());
-            let (at, len, cold) = (number(0), number(4), number(8) != 0);
-            if cold {
+            let (at, len, how) = (number(0), number(4), number(8));
+            if how == COLD {
                 rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
                 let mut byte = [0];
                 file.read_exact_at(&mut byte, 0).unwrap();
@@ -330,6 +336,10 @@ fn file_server(rig: &mut Rig) -> impl FnMut(Event, &mut Actions) + use<> {
             actions.sends.push((
                 conn,
                 span(Span::File {
+                    more: match how {
+                        AND_MORE => FILE_BYTES as u64 - u64::from(at + len),
+                        _ => 0,
+                    },
                     file: Rc::clone(&claim),
                     at: u64::from(at),
                     len,
@@ -354,7 +364,7 @@ fn file_spans_arrive_whole_between_memory_warm_and_cold() {
     let content = body(FILE_BYTES, 9);
     // One connection: the server checks at its end that no send holds the file any more.
     let mut stream = connect(server.address);
-    for cold in [0u32, 1] {
+    for how in [WARM, COLD] {
         for (at, len) in [
             (0, FILE_BYTES),
             (1, 1),
@@ -363,7 +373,7 @@ fn file_spans_arrive_whole_between_memory_warm_and_cold() {
             (FILE_BYTES - 1, 1),
             (5 << 20, 1 << 20),
         ] {
-            let request = [at as u32, len as u32, cold].map(u32::to_be_bytes).concat();
+            let request = [at as u32, len as u32, how].map(u32::to_be_bytes).concat();
             stream.write_all(&framed(&request)).unwrap();
             let answer = read_frame(&mut stream);
             assert_eq!(&answer[..6], b"header");
@@ -378,6 +388,33 @@ fn file_spans_arrive_whole_between_memory_warm_and_cold() {
     assert!(
         stats.page_ins > 0,
         "cold ranges are brought in off the core"
+    );
+}
+
+#[test]
+fn who_reads_on_finds_what_comes_next_in_the_page_cache() {
+    const PIECE: usize = 64 << 10;
+    let server = Server::start(file_server);
+    let content = body(FILE_BYTES, 9);
+    let mut stream = connect(server.address);
+    let mut pieces = 0;
+    for at in (0..FILE_BYTES).step_by(PIECE) {
+        let how = if at == 0 { COLD } else { AND_MORE };
+        let request = [at as u32, PIECE as u32, how]
+            .map(u32::to_be_bytes)
+            .concat();
+        stream.write_all(&framed(&request)).unwrap();
+        let answer = read_frame(&mut stream);
+        assert!(answer[6..6 + PIECE] == content[at..at + PIECE], "at {at}");
+        pieces += 1;
+    }
+    drop(stream);
+    let stats = server.stop();
+    // A read is eight pieces long.
+    assert!(
+        (2..pieces / 4).contains(&stats.page_ins),
+        "{} reads for {pieces} pieces",
+        stats.page_ins
     );
 }
 
