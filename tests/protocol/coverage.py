@@ -35,6 +35,8 @@ FAULTS = {
     "a034": "a step-down makes clients reset offsets",
     "a035": "a fetch between high watermark and log end",
     "a036": "delay at the tail",
+    "a039": "a look-up by time below the log start",
+    "a041": "edges of DeleteRecords",
     "a045": "no duplicate window",
     "a046": "an idle idempotent producer is rejected",
     "a047": "duplicates in leader changes",

@@ -185,3 +185,40 @@ def every_port_names_the_same_leaders(env):
     expect(all(answer == answers[0] for answer in answers), f"ports differ: {answers}")
     if not env.judge:
         expect_equal("leaders", len({leader for _, leader, _ in answers[0]}), env.broker.shards)
+
+
+def _alter(env, name, key, value, operation=0, validate_only=False):
+    config = {"name": key, "config_operation": operation, "value": value}
+    resource = {"resource_type": 2, "resource_name": name, "configs": [config]}
+    return env.cluster.conn().ask("IncrementalAlterConfigs", 1, resources=[resource], validate_only=validate_only).responses[0]
+
+
+def _config(env, name, key):
+    resource = {"resource_type": 2, "resource_name": name, "configuration_keys": [key]}
+    answer = env.cluster.conn().ask("DescribeConfigs", 4, resources=[resource], include_synonyms=False, include_documentation=False)
+    return answer.results[0].configs[0].value
+
+
+def a015_altering_configs_on_trial_changes_nothing(env):
+    name = env.cluster.create(1, retention_ms=5000)
+    expect_equal("on trial", _alter(env, name, "retention.ms", "77", validate_only=True).error_code, 0)
+    expect_equal("a fault on trial", _alter(env, name, "retention.ms", "x", validate_only=True).error_code, 40)
+    expect_equal("retention.ms", _config(env, name, "retention.ms"), "5000")
+
+
+def a016_changes_of_configs_are_refused_by_name(env):
+    name = env.cluster.create(1)
+    for key, value in [("no.such.config", "1"), ("segment.bytes", "abc"), ("min.insync.replicas", "0"), ("cleanup.policy", "compact,foo")]:
+        answer = _alter(env, name, key, value)
+        expect_equal(f"{key}={value}", answer.error_code, 40)
+        expect(key in answer.error_message, f"the message does not name {key}: {answer.error_message}")
+    expect_equal("null", _alter(env, name, "retention.ms", None).error_code, 42)
+    expect_equal("taking away what is not set", _alter(env, name, "retention.ms", None, operation=1).error_code, 0)
+
+
+def config_changes_outlive_a_kill(env):
+    with env.own_broker() as own:
+        name = own.cluster.create(1)
+        expect_equal("the change", _alter(own, name, "retention.ms", "12345").error_code, 0)
+        own.restart()
+        expect_equal("retention.ms", _config(own, name, "retention.ms"), "12345")
