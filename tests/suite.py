@@ -18,7 +18,7 @@ PYTHON = sys.executable
 # name, command, what it is. In the order of their cost.
 STAGES = [
     ("check", ["scripts/check"], "format, lints, unit tests, the shape of the tree"),
-    ("rust", ["cargo", "test", "--quiet", "--no-fail-fast", "--tests"], "all Rust tests"),
+    ("rust", ["cargo", "test", "--quiet", "--no-fail-fast", "--tests", "--features", "planted-bugs"], "all Rust tests, those that must find planted bugs too"),
     ("perf", ["tests/perf.py"], "the measuring rig: order, disturbance, lost records, reports"),
     ("messages", ["tests/messages.py"], "every message in every version, judged by Kafka's own classes"),
     ("protocol", ["tests/protocol/run.py"], "public bug reports over raw sockets, 1 and 3 shards"),

@@ -1,6 +1,8 @@
 """ListOffsets: by time and the special times."""
 
 import random
+import threading
+import time
 
 from harness import records as R
 from harness.checks import expect, expect_equal
@@ -122,3 +124,155 @@ def a041_what_was_deleted_stays_deleted(env):
         own.cluster.learn(topic, 1)
         expect_equal("earliest after a kill", _ask(own, topic, -2)[:2], (0, 12))
         expect_equal("latest after a kill", _ask(own, topic, -1)[:2], (0, 20))
+
+
+OUT_OF_RANGE, POLICY = 1, 44
+
+
+def _delete_records(env, topic, offset, partition=0, port=None):
+    """(error, low watermark)"""
+    conn = env.conn(port) if port else env.cluster.leader(topic, partition)
+    topics = [{"name": topic, "partitions": [{"partition_index": partition, "offset": offset}]}]
+    answer = conn.ask("DeleteRecords", 2, topics=topics, timeout_ms=10_000).topics[0].partitions[0]
+    if port:
+        conn.close()
+    return answer.error_code, answer.low_watermark
+
+
+def a037_times_are_found_after_restarts_and_without_indexes(env):
+    rng = random.Random(38)
+    with env.own_broker() as own:
+        topic = own.cluster.create(1, segment_bytes=1 << 20)
+        base = R.now_ms() - 1_000_000
+        stored = []
+        for number in range(60):
+            times = [base + number * 1_000 + rng.randrange(-5_000, 5_000) for _ in range(20)]
+            records = [R.record(delta, None, rng.randbytes(2_000), timestamp_delta=at - times[0]) for delta, at in enumerate(times)]
+            own.cluster.produced(topic, batch(records=records, codec=rng.choice(["none", "zstd"]), timestamp=times[0], max_timestamp=max(times)))
+            stored += times
+
+        def check(when):
+            for target in [rng.randrange(base - 6_000, base + 70_000) for _ in range(60)] + [0, max(stored), max(stored) + 1]:
+                wanted = next(((0, offset, at) for offset, at in enumerate(stored) if at >= target), (0, -1, -1))
+                expect_equal(f"{when}: time {target - base}", _ask(own, topic, target), wanted)
+
+        check("at first")
+        own.restart()
+        own.cluster.learn(topic)
+        check("after a kill")
+        own.restart(clean=True)
+        own.cluster.learn(topic)
+        check("after a clean stop")
+        own.cluster.close()
+        own.broker.stop(60)
+        for path in (own.broker.data / f"{topic}-0").glob("*index"):
+            path.unlink()
+        own.start()
+        own.cluster.learn(topic)
+        check("without indexes")
+
+
+def a041_edges_of_delete_records(env):
+    with env.own_broker() as own:
+        topic = own.cluster.create(1)
+        for _ in range(20):
+            own.cluster.produced(topic, batch([b"x"]))
+        expect_equal("to 5", _delete_records(own, topic, 5), (0, 5))
+        for offset, wanted in ((0, (0, 5)), (5, (0, 5)), (12, (0, 12)), (-2, (OUT_OF_RANGE, -1)), (21, (OUT_OF_RANGE, -1)), (-1, (0, 20))):
+            expect_equal(f"to {offset}", _delete_records(own, topic, offset), wanted)
+        compacted = own.cluster.create(1, cleanup_policy="compact")
+        own.cluster.produced(compacted, batch([(b"k", b"v")]))
+        expect_equal("compacted only", _delete_records(own, compacted, 1)[0], POLICY)
+        if own.broker.shards > 1 and not own.judge:
+            foreign = next(p for p in range(own.port, own.port + own.broker.shards) if p != own.cluster.leaders[topic, 0])
+            expect_equal("of another node", _delete_records(own, topic, 1, port=foreign)[0], 6)
+        expect_equal("below the start", own.cluster.fetch(topic, 19, max_wait_ms=0).error_code, OUT_OF_RANGE)
+        # Apache Kafka writes starts down once a minute and when it stops; a kill takes them.
+        for clean in (True,) if own.judge else (False, True):
+            own.restart(clean=clean)
+            own.cluster.learn(topic)
+            expect_equal("start and end after a restart", (_ask(own, topic, -2)[1], _ask(own, topic, -1)[1]), (20, 20))
+        expect_equal("the next offset", own.cluster.produced(topic, batch()), 20)
+
+
+def _until(what, condition, within_s=30):
+    deadline = time.monotonic() + within_s
+    while not condition():
+        expect(time.monotonic() < deadline, f"{what}: not within {within_s} s")
+        time.sleep(0.05)
+
+
+def a040_when_everything_expired_earliest_is_latest(env):
+    with env.own_broker(log_retention_check_interval_ms=100, log_initial_task_delay_ms=100) as own:
+        topic = own.cluster.create(1, retention_ms=1000, segment_ms=500)
+        for _ in range(10):
+            own.cluster.produced(topic, batch([b"old"]))
+        _until("all expired", lambda: _ask(own, topic, -2)[1] == 10)
+        expect_equal("latest", _ask(own, topic, -1)[:2], (0, 10))
+        own.restart()
+        own.cluster.learn(topic)
+        expect_equal("after a kill", (_ask(own, topic, -2)[1], _ask(own, topic, -1)[1]), (10, 10))
+        expect_equal("the next offset", own.cluster.produced(topic, batch([b"new"])), 10)
+        answer = own.cluster.fetch(topic, 10)
+        expect_equal("read from earliest", [r[3] for b in R.parse(answer.records) for r in b.records()], [b"new"])
+
+
+def a042_size_retention_frees_what_a_future_time_pins(env):
+    with env.own_broker(log_retention_check_interval_ms=100, log_initial_task_delay_ms=100) as own:
+        topic = own.cluster.create(1, segment_bytes=1 << 20, retention_bytes=3 << 20, message_timestamp_after_max_ms=2**63 - 1)
+        own.cluster.produced(topic, batch([b"far ahead"], timestamp=R.now_ms() + 10 * 365 * 86_400_000))
+        for _ in range(12):
+            own.cluster.produced(topic, batch([b"x" * 900_000]))
+        _until("the log is cut to its size", lambda: _ask(own, topic, -2)[1] >= 7)
+        expect(_ask(own, topic, -2)[1] <= 11, "more than retention.bytes asks for is gone")
+
+
+def a043_append_time_topics_keep_by_the_broker_s_clock(env):
+    with env.own_broker(log_retention_check_interval_ms=100, log_initial_task_delay_ms=100) as own:
+        topic = own.cluster.create(1, message_timestamp_type="LogAppendTime", retention_ms=2_000, segment_bytes=1 << 20)
+        before = R.now_ms()
+        for stamp in (4_070_908_800_000, 1, -1):
+            own.cluster.produced(topic, batch([b"x" * 800_000], timestamp=stamp))
+        after = R.now_ms()
+        for target, wanted in ((before - 10_000, 0), (after + 10_000, -1)):
+            expect_equal(f"time {target - before}", _ask(own, topic, target)[1], wanted)
+        code, _, at = _ask(own, topic, before - 10_000)
+        expect(before - 1 <= at <= after + 1, f"the time that is answered is {at}, not of {before}..{after}")
+        # Neither at once (times of 1970) nor never (times of 2099).
+        expect_equal("earliest at first", _ask(own, topic, -2)[1], 0)
+        _until("old segments go", lambda: _ask(own, topic, -2)[1] >= 2)
+        expect(R.now_ms() - after > 1_000, "gone before their time")
+
+
+def a044_earliest_leads_to_a_record_under_constant_deletion(env):
+    with env.own_broker(log_retention_check_interval_ms=50, log_initial_task_delay_ms=50) as own:
+        topic = own.cluster.create(1, segment_bytes=1 << 20, retention_bytes=2 << 20)
+        stop = threading.Event()
+
+        def write():
+            with own.conn(own.cluster.leaders[topic, 0]) as conn:
+                records = batch([b"x" * 100_000])
+                while not stop.is_set():
+                    conn.send("Produce", 9, **own.cluster.produce_fields(topic, 0, records, 9, acks=1))
+                    conn.receive_frame()
+
+        thread = threading.Thread(target=write, daemon=True)
+        thread.start()
+        try:
+            until, moved = time.monotonic() + 5, set()
+            while time.monotonic() < until:
+                code, start, _ = _ask(own, topic, -2)
+                expect_equal("error", code, 0)
+                moved.add(start)
+                answer = own.cluster.fetch(topic, start, max_wait_ms=1000)
+                if answer.error_code == OUT_OF_RANGE:
+                    again = _ask(own, topic, -2)[1]
+                    expect(again > start, f"out of range at {start}, and earliest is {again}")
+                    continue
+                expect_equal("fetch", answer.error_code, 0)
+                first = R.parse(answer.records)
+                expect(first and first[0].base_offset <= start <= first[0].last_offset, f"earliest {start} leads to {first and first[0].base_offset}")
+            expect(len(moved) > 3, f"the start was only at {sorted(moved)}")
+        finally:
+            stop.set()
+            thread.join(20)
