@@ -298,7 +298,11 @@ def a012_a_wildcard_bind_is_never_advertised(env):
             with env.conn(port) as conn:
                 hosts = {each.host for each in conn.ask("Metadata", 9, topics=[], allow_auto_topic_creation=False).brokers}
             expect(not hosts & {"0.0.0.0", "::", "[::]", ""}, f"{host} is advertised as {hosts}")
-            expect(all(each in running.tail() for each in hosts), f"the start does not say that clients are told {hosts}: {running.tail()}")
+            # The ports answer a moment before that is said.
+            deadline = time.monotonic() + 10
+            while not all(each in running.tail() for each in hosts):
+                expect(time.monotonic() < deadline, f"the start does not say that clients are told {hosts}: {running.tail()}")
+                time.sleep(0.01)
         except broker.NotReady as refused:
             expect("advertised.listeners" in str(refused), f"{host} is refused without the setting's name: {refused}")
         finally:
