@@ -67,9 +67,9 @@ fn planted_bugs_are_found() {
         (Bug::CountFlushForLaterWrite, "power", 7),
         (Bug::ReplayOverDirectWrite, "all", 1),
         (Bug::AcceptOldGeneration, "all", 10),
-        (Bug::ForgetTail, "all", 6),
+        (Bug::ForgetTail, "all", 18),
         (Bug::ReuseOffset, "all", 1),
-        (Bug::LoseProducers, "all", 1),
+        (Bug::LoseProducers, "all", 2),
         (Bug::ServeBeforeFlush, "all", 10),
     ];
     for (bug, faults, seed) in known {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::op::{DiskDone, DiskError, DiskOp, DiskResult, FileRef};
 use super::ops::{Chain, LogIndex, Task, Then, segment_path};
 use super::partition::{Fenced, Log, LogState};
+use super::progress;
 use super::segment::{Phase, Segment, ceil, floor};
 use super::store::Store;
 
@@ -29,6 +30,7 @@ impl Store {
             "a rolled segment holds something"
         );
         old.phase = Phase::Sealed;
+        old.note = None;
         old.snapshot = Some(snapshot);
         if old.max_timestamp >= 0 {
             let newest = (old.max_timestamp, old.relative(old.max_timestamp_last));
@@ -78,6 +80,7 @@ impl Store {
                 && s.synced == s.end
                 && !s.writing
                 && !s.flushing
+                && !s.noting
                 && !s.allocating;
             if done {
                 let chain = log.closing_chain(i);
@@ -206,9 +209,13 @@ impl Log {
             .as_ref()
             .expect("a sealed segment was written to its file")
             .id;
-        let mut steps = VecDeque::with_capacity(5);
+        let mut steps = VecDeque::with_capacity(6);
         steps.push_back(DiskOp::Truncate { file, len: s.end });
         steps.extend(self.side_files(i));
+        if s.has_note {
+            let path = segment_path(&self.dir, s.base, progress::SUFFIX);
+            steps.push_back(DiskOp::Remove { path });
+        }
         Chain {
             steps,
             then: Then::SegmentClosed { base: s.base },

@@ -98,6 +98,7 @@ impl Store {
         self.pump_writes(index);
         self.pump_flushes(index);
         self.pump_space(index);
+        self.pump_progress(index);
         self.pump_reads(index);
         self.pump_chains(index);
         self.end_step(index);

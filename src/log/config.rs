@@ -81,6 +81,8 @@ pub struct StoreConfig {
     pub allocate_retry_ms: u64,
     /// Completed writes are flushed at the latest after this long, asked for or not.
     pub flush_interval_ms: u64,
+    /// So many bytes of a segment are between two notes of how far it is good: what a start after a kill has to read of it.
+    pub progress_bytes: u64,
     /// An operation under way for this long takes the dir out of use (Kafka's `log.dir.failure.timeout.ms`).
     pub failure_timeout_ms: u64,
     pub retention_check_interval_ms: u64,
@@ -103,6 +105,7 @@ impl Default for StoreConfig {
             allocate_bytes_max: 64 * 1024 * 1024,
             allocate_retry_ms: 1000,
             flush_interval_ms: 1000,
+            progress_bytes: 32 * 1024 * 1024,
             failure_timeout_ms: 30_000,
             retention_check_interval_ms: 300_000,
             producer_check_interval_ms: 600_000,

@@ -1,6 +1,6 @@
 //! The laws of recovery: whatever is lost, and however often, nothing that was promised is.
 
-use super::testing::{Rig, World, batch, replay, tp};
+use super::testing::{Batch, Rig, World, batch, replay, tp};
 use super::*;
 
 fn small() -> StoreConfig {
@@ -12,6 +12,7 @@ fn small() -> StoreConfig {
         destage_bytes: 16 * 1024,
         allocate_bytes_min: 8 * 1024,
         allocate_bytes_max: 32 * 1024,
+        progress_bytes: 10 * 1024,
         ..StoreConfig::default()
     }
 }
@@ -582,4 +583,84 @@ fn whatever_frame_is_lost_a_log_is_whole_or_fenced() {
         }
     }
     assert!(whole > 200 && fenced > 50, "{whole} whole, {fenced} fenced");
+}
+
+#[test]
+fn a_start_after_a_kill_reads_what_came_since_the_last_note() {
+    let store = StoreConfig {
+        progress_bytes: 1024 * 1024,
+        allocate_bytes_max: 1024 * 1024,
+        ..small()
+    };
+    let mut read = Vec::new();
+    for noted in [true, false] {
+        let mut rig = Rig::ready(9, store.clone(), 1, &Config::default());
+        let mut expected = Vec::new();
+        let mut sequence = 0;
+        while expected.len() < 24 << 20 {
+            for bytes in [60_000, 100, 3_000] {
+                let b = Batch::of_producer(2, bytes, 77, 0, sequence);
+                expected.extend(b.stamped(i64::from(sequence), 1));
+                sequence += 2;
+                rig.append(0, &b, true).unwrap();
+                rig.commit();
+            }
+            rig.settle();
+        }
+        let producers = rig.store.log(tp(0)).unwrap().producers().clone();
+        let (bytes_before, end) = (rig.disk.bytes_read, i64::from(sequence));
+        rig.disk.crash(faulty::Loss::Killed);
+        let note = "t-0/00000000000000000000.progress".to_owned();
+        if !noted {
+            rig.disk.run(&DiskOp::Remove { path: note }).unwrap();
+        }
+        let (mut rig, _) = boot(rig, &Config::default(), 1);
+        read.push(rig.disk.bytes_read - bytes_before);
+        let log = rig.store.log(tp(0)).unwrap();
+        assert_eq!((log.state(), log.appended()), (&LogState::Ready, end));
+        let of = |states: &ProducerStates| states.get(77).unwrap().batches().to_vec();
+        assert_eq!(of(log.producers()), of(&producers));
+        assert_eq!(log.epochs().epoch_at(0), Some(1));
+        assert!(rig.read_from(0, 0, end, 1 << 20) == expected);
+        // The index of what was not read is there.
+        let bytes_before = rig.disk.bytes_read;
+        rig.read_from(0, end / 2, end / 2 + 1, 1);
+        assert!(rig.disk.bytes_read - bytes_before < 100_000);
+    }
+    // 24 MiB, twice, against a MiB since the note and the MiB that a walk reads at a time, twice, and small files.
+    let [with, without] = read[..] else {
+        unreachable!()
+    };
+    assert!(without > 48 << 20 && with < 5 << 20, "{with} and {without}");
+}
+
+#[test]
+fn a_note_that_is_not_of_this_segment_is_not_believed() {
+    let store = StoreConfig {
+        progress_bytes: 64 * 1024,
+        ..small()
+    };
+    let mut rig = Rig::ready(10, store, 2, &Config::default());
+    for round in 0..20 {
+        for partition in 0..2 {
+            // Batches of the second log are longer.
+            let bytes = 9_000 + 1_000 * partition as usize;
+            rig.append(partition, &batch(1, bytes, round), true)
+                .unwrap();
+            rig.settle();
+        }
+    }
+    rig.disk.crash(faulty::Loss::Killed);
+    let note = |partition: i32| format!("t-{partition}/00000000000000000000.progress");
+    let other = rig.disk.file(&note(1)).unwrap();
+    rig.disk.set_file(&note(0), other);
+    let mut damaged = rig.disk.file(&note(1)).unwrap();
+    damaged[70] ^= 1;
+    rig.disk.set_file(&note(1), damaged);
+    let (mut rig, _) = boot(rig, &Config::default(), 2);
+    for partition in 0..2 {
+        let log = rig.store.log(tp(partition)).unwrap();
+        assert_eq!((log.state(), log.appended()), (&LogState::Ready, 20));
+        assert!(!rig.read_from(partition, 0, 20, 1 << 20).is_empty());
+    }
 }

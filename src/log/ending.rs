@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 
 use super::generation::Known;
 use super::op::{DiskDone, DiskOp, DiskResult, OpId};
-use super::ops::{Chain, LogIndex, Task, Then, parse_partition_metadata};
+use super::ops::{Chain, LogIndex, Task, Then, parse_partition_metadata, segment_path};
 use super::partition::{Log, LogState};
+use super::progress;
 use super::segment::Phase;
 use super::store::Store;
 use crate::model::{Instant, Now, ShardIndex, TopicPartition};
@@ -473,7 +474,11 @@ impl Log {
             file: file.id,
             len: s.end,
         }]);
+        let note = s
+            .has_note
+            .then(|| segment_path(&self.dir, s.base, progress::SUFFIX));
         steps.extend(self.side_files(last));
+        steps.extend(note.map(|path| DiskOp::Remove { path }));
         steps
     }
 }

@@ -147,6 +147,7 @@ pub struct Disk {
     pub faults: Faults,
     pub writes: u64,
     pub flushes: u64,
+    pub bytes_read: u64,
 }
 
 impl Disk {
@@ -164,6 +165,7 @@ impl Disk {
             faults: Faults::default(),
             writes: 0,
             flushes: 0,
+            bytes_read: 0,
         }
     }
 
@@ -420,7 +422,9 @@ impl Disk {
                 let now = &self.inodes[&self.open[&(owner, *file)]].now;
                 let from = (*at as usize).min(now.len());
                 let to = (from + *len as usize).min(now.len());
-                Ok(DiskDone::Read(Bytes::copy_from_slice(&now[from..to])))
+                let bytes = Bytes::copy_from_slice(&now[from..to]);
+                self.bytes_read += bytes.len() as u64;
+                Ok(DiskDone::Read(bytes))
             }
             DiskOp::Truncate { file, len } => {
                 let inode = self.open[&(owner, *file)];
@@ -477,9 +481,9 @@ impl Disk {
             })),
             DiskOp::ReadFile { path } => {
                 let inode = self.paths.get(path).ok_or(DiskError::NotFound)?;
-                Ok(DiskDone::Read(Bytes::copy_from_slice(
-                    &self.inodes[inode].now,
-                )))
+                let bytes = Bytes::copy_from_slice(&self.inodes[inode].now);
+                self.bytes_read += bytes.len() as u64;
+                Ok(DiskDone::Read(bytes))
             }
             DiskOp::Replace { path, data } => {
                 self.assert_parent(path);

@@ -113,24 +113,19 @@ impl Index {
         i.checked_sub(1).map(|i| self.times[i])
     }
 
-    /// Kafka's `.index`: relative last offset and position, 8 bytes an entry.
-    pub fn encode_offsets(&self) -> Bytes {
-        let mut out = Vec::with_capacity(self.places.len() * 8);
-        for p in &self.places {
-            out.extend_from_slice(&p.last.to_be_bytes());
-            out.extend_from_slice(&p.at.to_be_bytes());
-        }
-        Bytes::from(out)
+    /// The entries of batches below byte `at`, where the (relative) offset is `next`.
+    pub fn below(&self, at: u64, next: u32) -> (&[Place], &[TimePlace]) {
+        let places = self.places.partition_point(|p| u64::from(p.at) < at);
+        let times = self.times.partition_point(|t| t.last < next);
+        (&self.places[..places], &self.times[..times])
     }
 
-    /// Kafka's `.timeindex`: timestamp and relative offset, 12 bytes an entry.
+    pub fn encode_offsets(&self) -> Bytes {
+        encode_offsets(&self.places)
+    }
+
     pub fn encode_times(&self) -> Bytes {
-        let mut out = Vec::with_capacity(self.times.len() * 12);
-        for t in &self.times {
-            out.extend_from_slice(&t.timestamp.to_be_bytes());
-            out.extend_from_slice(&t.last.to_be_bytes());
-        }
-        Bytes::from(out)
+        encode_times(&self.times)
     }
 
     /// `None` when the files are not what a closed segment of `segment_bytes` has: rebuild them.
@@ -169,6 +164,26 @@ impl Index {
         }
         Some(index)
     }
+}
+
+/// Kafka's `.index`: relative last offset and position, 8 bytes an entry.
+pub(crate) fn encode_offsets(places: &[Place]) -> Bytes {
+    let mut out = Vec::with_capacity(places.len() * 8);
+    for p in places {
+        out.extend_from_slice(&p.last.to_be_bytes());
+        out.extend_from_slice(&p.at.to_be_bytes());
+    }
+    Bytes::from(out)
+}
+
+/// Kafka's `.timeindex`: timestamp and relative offset, 12 bytes an entry.
+pub(crate) fn encode_times(times: &[TimePlace]) -> Bytes {
+    let mut out = Vec::with_capacity(times.len() * 12);
+    for t in times {
+        out.extend_from_slice(&t.timestamp.to_be_bytes());
+        out.extend_from_slice(&t.last.to_be_bytes());
+    }
+    Bytes::from(out)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::ops::{
 use super::partition::{Fenced, Log, LogState};
 use super::planted::{Bug, planted};
 use super::producers::{BatchMeta, ProducerStates};
+use super::progress::{self, Progress};
 use super::scan::Scan;
 use super::segment::{Phase, Segment, ceil, floor};
 use super::store::Store;
@@ -39,6 +40,7 @@ enum At {
     Snapshot { offset: i64 },
     OffsetIndex,
     TimeIndex,
+    Progress,
     OpenSegment,
     Drain { back: bool },
     Scan,
@@ -61,6 +63,12 @@ pub(crate) struct Loading {
     indexed: BTreeSet<i64>,
     /// Offsets of the producer snapshots.
     snapshots: BTreeSet<i64>,
+    /// Segments with a note of how far they are good.
+    noted: BTreeSet<i64>,
+    /// The note of the segment being read, ...
+    progress: Option<Progress>,
+    /// ... how far it says that it is good, and what was known of producers before.
+    believed: Option<(u64, ProducerStates, i64)>,
     /// From this segment on files are walked.
     walk_from: i64,
     /// The segment being read.
@@ -101,6 +109,9 @@ impl Store {
             files: BTreeMap::new(),
             indexed: BTreeSet::new(),
             snapshots: BTreeSet::new(),
+            noted: BTreeSet::new(),
+            progress: None,
+            believed: None,
             walk_from: 0,
             base: 0,
             file: FileId(0),
@@ -232,6 +243,11 @@ impl Store {
                 loading.indexed.remove(&loading.base);
                 self.next_segment(index);
             }
+            (At::Progress, Ok(DiskDone::Read(bytes))) => {
+                loading.progress = Progress::decode(&bytes, self.now.wall);
+                self.open_segment(index, Index::default());
+            }
+            (At::Progress, Err(DiskError::NotFound)) => self.open_segment(index, Index::default()),
             (At::OpenSegment, Ok(DiskDone::Opened { len })) => self.segment_opened(index, len),
             (At::Drain { back: false }, Ok(_)) => {
                 let len = loading.files[&loading.base];
@@ -334,6 +350,9 @@ impl Store {
                 (Some(base), "snapshot") => {
                     loading.snapshots.insert(base);
                 }
+                (Some(base), progress::SUFFIX) => {
+                    loading.noted.insert(base);
+                }
                 (_, suffix) => {
                     // What a crash left of a deletion or a replacement.
                     let leftover = ["deleted", "cleaned", "tmp"]
@@ -362,6 +381,14 @@ impl Store {
             for suffix in ["index", "timeindex"] {
                 loading.trash.push(segment_path(&dir, base, suffix));
             }
+        }
+        let orphans = loading.noted.iter().copied();
+        let orphans: Vec<i64> = orphans.filter(|b| !loading.files.contains_key(b)).collect();
+        for base in orphans {
+            loading.noted.remove(&base);
+            loading
+                .trash
+                .push(segment_path(&dir, base, progress::SUFFIX));
         }
         if let Some(limit) = loading.limit {
             // Newest first, and the index of the last that stays: a crash in between must not leave a segment that is
@@ -506,6 +533,11 @@ impl Store {
             self.load(index, At::OffsetIndex, DiskOp::ReadFile { path });
             return;
         }
+        if !loading.clean && loading.noted.contains(&base) {
+            let path = segment_path(&log.dir, base, progress::SUFFIX);
+            self.load(index, At::Progress, DiskOp::ReadFile { path });
+            return;
+        }
         self.open_segment(index, Index::default());
     }
 
@@ -531,6 +563,7 @@ impl Store {
         loading.file = file;
         let mut segment = Segment::new(loading.base, now);
         segment.stale_index = loading.indexed.contains(&loading.base);
+        segment.has_note = loading.noted.contains(&loading.base);
         if let Some(last) = known_index.times().last() {
             segment.max_timestamp = last.timestamp;
             segment.max_timestamp_last = segment.base + i64::from(last.last);
@@ -574,6 +607,24 @@ impl Store {
         let mut scan = Scan::new(at, next.unwrap_or(s.base), epoch, !is_last || trusted);
         if trusted {
             scan.epoch = -1;
+        }
+        let progress = loading.progress.take();
+        if let Some(p) = progress.filter(|p| !trusted && p.at <= len) {
+            scan = Scan::new(p.from.0, p.from.1, -1, !is_last);
+            s.index = p.index;
+            s.first_timestamp = p.first_timestamp;
+            (s.max_timestamp, s.max_timestamp_last) = (p.max_timestamp, p.max_timestamp_last);
+            s.noted_to = p.at;
+            for e in p.epochs.entries() {
+                log.epochs.met(e.epoch, e.start);
+            }
+            let mut before = (std::mem::take(&mut log.producers), log.producers_at);
+            if p.next > before.1 && !planted(Bug::LoseProducers) {
+                (log.producers, log.producers_at) = (p.producers, p.next);
+            } else {
+                log.producers = before.0.clone();
+            }
+            loading.believed = Some((p.at, std::mem::take(&mut before.0), before.1));
         }
         scan.limit = loading.limit.unwrap_or(i64::MAX);
         loading.scan = Some(scan);
@@ -651,6 +702,18 @@ impl Store {
             tracing::warn!(log = %log.dir, "the last segment is not what a clean stop leaves");
             loading.clean = false;
             log.segments.pop_back();
+            self.open_segment(index, Index::default());
+            return;
+        }
+        if let Some((at, producers, producers_at)) = loading.believed.take()
+            && scan.end < at
+        {
+            tracing::warn!(log = %log.dir, base = loading.base, "a segment is not what was noted of it");
+            (log.producers, log.producers_at) = (producers, producers_at);
+            loading.noted.remove(&loading.base);
+            if let Some(mut s) = log.segments.pop_back() {
+                self.doomed.extend(s.file.take());
+            }
             self.open_segment(index, Index::default());
             return;
         }
@@ -790,6 +853,13 @@ impl Store {
         let loading = log.loading.as_deref_mut().expect("it is being loaded");
         if let Some(base) = loading.surplus.pop() {
             // Newest first: a crash in between leaves a log with a gap again, not one that looks whole.
+            if loading.noted.remove(&base) {
+                // Before the segment: it must never be found beside another one of this name.
+                loading.surplus.push(base);
+                let path = segment_path(&log.dir, base, progress::SUFFIX);
+                self.load(index, At::Remove, DiskOp::Remove { path });
+                return;
+            }
             for suffix in ["index", "timeindex"] {
                 loading.trash.push(segment_path(&log.dir, base, suffix));
             }
@@ -810,6 +880,9 @@ impl Store {
             if loading.indexed.remove(&last) {
                 let path = segment_path(&log.dir, last, "index");
                 self.load(index, At::Remove, DiskOp::Remove { path });
+            } else if loading.noted.remove(&last) {
+                let path = segment_path(&log.dir, last, progress::SUFFIX);
+                self.load(index, At::Remove, DiskOp::Remove { path });
             } else {
                 self.ask_epochs(index);
             }
@@ -829,6 +902,12 @@ impl Store {
             loading.swept = true;
             // Kafka keeps the snapshots at segment borders; the one at the end is of a clean stop.
             let bases: Vec<i64> = log.segments.iter().map(|s| s.base).collect();
+            for s in &log.segments {
+                if s.phase == Phase::Closed && loading.noted.contains(&s.base) {
+                    let path = segment_path(&log.dir, s.base, progress::SUFFIX);
+                    loading.trash.push(path);
+                }
+            }
             let clean_end = loading.clean.then_some(end);
             for offset in &loading.snapshots {
                 if Some(*offset) != clean_end && bases.binary_search(offset).is_err() {

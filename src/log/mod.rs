@@ -32,6 +32,7 @@
 //! | while a segment is closed | exact length, some side files, no index | it is walked and closed again; the index is written last |
 //! | between renames of retention | the oldest segments are gone, in order | a log that begins later |
 //! | between the removals of a cut | the newest segments are gone, in order | a log that is cut less than was asked |
+//! | a note of progress in flight | the older one, or the new one, or none |
 //! | a fenced log's copy in flight | the journal file that it is made of, whole |
 //! | a mark in flight | as without it | the log is as it was before it was given up, deleted or cut |
 //! | a killed process's writes still under way | bytes that land later | a change of size waits for them, before anything is read |
@@ -41,6 +42,8 @@
 //!
 //! A log that ends below an end that some frame says was flushed, and a missing frame that was flushed, are loss: reported,
 //! the log fenced ([`Fenced::Loss`]), nothing cut.
+//!
+//! After a kill, replay and loading read an active segment from its last note of progress on (`progress`), not from its start.
 //!
 //! What commits cost is measured by `benches/log_commit.rs`, journal against a write and a flush per log.
 
@@ -65,6 +68,7 @@ mod ops;
 mod partition;
 mod pool;
 mod producers;
+mod progress;
 mod read;
 mod reading;
 pub mod recover;

@@ -61,6 +61,11 @@ pub(crate) enum Task {
         /// Bytes staged when the flush was issued.
         to: u64,
     },
+    /// How far a segment is good is noted.
+    Progress {
+        log: LogIndex,
+        base: i64,
+    },
     /// The front step of the log's front chain.
     Chain {
         log: LogIndex,
@@ -109,6 +114,7 @@ impl Task {
             Task::SegmentAllocate { log, .. }
             | Task::SegmentWrite { log, .. }
             | Task::SegmentFlush { log, .. }
+            | Task::Progress { log, .. }
             | Task::Chain { log }
             | Task::ReadOpen { log, .. }
             | Task::Read { log, .. }

@@ -16,6 +16,7 @@ fn config() -> (StoreConfig, Config) {
         destage_bytes: 16 * 1024,
         allocate_bytes_min: 8 * 1024,
         allocate_bytes_max: 32 * 1024,
+        progress_bytes: 10 * 1024,
         ..StoreConfig::default()
     };
     let log = Config {

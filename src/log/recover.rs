@@ -35,6 +35,7 @@ use super::keep;
 use super::op::{DiskDone, DiskError, DiskOp, DiskResult, FileId};
 use super::ops::{parse_partition_metadata, segment_path};
 use super::planted::{Bug, planted};
+use super::progress::{self, Progress};
 use super::scan::Scan;
 use super::segment::{ceil, floor};
 use crate::batch::Batch;
@@ -90,6 +91,7 @@ enum Then {
     Checkpoint(Checkpoint),
     /// The files of the log in front of `replaying`.
     Listed,
+    Progress,
     SegmentOpened,
     Scanned,
     Prefix,
@@ -107,10 +109,15 @@ enum Checkpoint {
 /// The segment being replayed.
 #[derive(Debug)]
 struct Target {
+    base: i64,
     file: FileId,
     parts: Vec<Part>,
     scan: Scan,
     len: u64,
+    /// A note says that the segment is good up to here, ...
+    noted_to: u64,
+    /// ... and the walk, which begins here, is to find that.
+    scan_from: u64,
     /// Batches of the segment from the first part's place on: place to (base offset, CRC).
     met: BTreeMap<u64, (i64, u32)>,
     parts_from: u64,
@@ -360,6 +367,14 @@ impl Replay {
                 self.checkpoints[which as usize] = read;
             }
             (Then::Listed, Ok(DiskDone::List(entries))) => self.listed(&entries),
+            (Then::Progress, Ok(DiskDone::Read(bytes))) => {
+                if let (Some(p), Some(target)) = (Progress::decode(&bytes, 0), &mut self.target) {
+                    target.noted_to = p.at;
+                    (target.scan_from, _) = p.from;
+                    target.scan = Scan::new(p.from.0, p.from.1, -1, false);
+                }
+            }
+            (Then::Progress, Err(DiskError::NotFound)) => {}
             (Then::SegmentOpened, Ok(DiskDone::Opened { len })) => self.segment_opened(len),
             (Then::SegmentOpened, Err(DiskError::NotFound)) => {
                 // Below the log's start, or gone: opening the log compares its end with what was flushed.
@@ -635,11 +650,17 @@ impl Replay {
         };
         let file = self.file();
         let parts_from = parts.iter().map(|p| p.header.at).min().unwrap_or(0);
+        let path = segment_path(&dir, base, progress::SUFFIX);
+        self.todo
+            .push_back((DiskOp::ReadFile { path }, Then::Progress));
         self.target = Some(Target {
+            base,
             file,
             parts,
             scan: Scan::new(0, base, -1, false),
             len: 0,
+            noted_to: 0,
+            scan_from: 0,
             met: BTreeMap::new(),
             parts_from,
         });
@@ -695,7 +716,15 @@ impl Replay {
                 met.insert(at, (batch.base_offset(), batch.crc()));
             }
         });
-        if scan.done {
+        let done = scan.done;
+        let target = self.target.as_mut().expect("a target is scanned");
+        if done && target.scan.end < target.noted_to {
+            // It is not what was noted of it: all of it tells.
+            (target.noted_to, target.scan_from) = (0, 0);
+            target.scan = Scan::new(0, target.base, -1, false);
+            target.met.clear();
+            self.ask_scan();
+        } else if done {
             self.replay_parts();
         } else {
             self.ask_scan();
@@ -709,6 +738,7 @@ impl Replay {
             parts,
             scan,
             len,
+            scan_from,
             mut met,
             ..
         } = self.target.take().expect("it was scanned");
@@ -727,6 +757,12 @@ impl Replay {
             let mut rest = &part.bytes[..];
             while let Ok((batch, batch_len)) = Batch::parse(rest) {
                 let this = (batch.base_offset(), batch.crc());
+                if at < scan_from {
+                    // Noted as flushed in the segment.
+                    at += batch_len as u64;
+                    rest = &rest[batch_len..];
+                    continue;
+                }
                 if at < end {
                     match met.get(&at) {
                         Some(met) if *met == this => {}

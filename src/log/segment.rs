@@ -78,6 +78,14 @@ pub(crate) struct Segment {
     pub created: WallMs,
     /// An index file of an earlier clean stop lies beside it and no longer tells all.
     pub stale_index: bool,
+    /// How far it is good, to be written when that is flushed.
+    pub note: Option<super::progress::Note>,
+    /// That is being written.
+    pub noting: bool,
+    /// Such a file lies beside it.
+    pub has_note: bool,
+    /// The end when the last note was taken.
+    pub noted_to: u64,
     /// Producer state at `next`, taken when the segment was rolled.
     pub snapshot: Option<Bytes>,
     block_bytes: usize,
@@ -122,6 +130,10 @@ impl Segment {
             max_timestamp_last: -1,
             created: now,
             stale_index: false,
+            note: None,
+            noting: false,
+            has_note: false,
+            noted_to: 0,
             snapshot: None,
             block_bytes: BLOCK_BYTES,
             block_born: Instant(0),

@@ -513,6 +513,7 @@ impl Store {
             Task::SegmentAllocate { log, base, to } => self.allocated(log, base, to, result),
             task @ Task::SegmentWrite { .. } => self.segment_written(task, result),
             Task::SegmentFlush { log, base, to } => self.segment_flushed(log, base, to, result),
+            Task::Progress { log, base } => self.progress_noted(log, base, result),
             Task::Chain { log } => self.chain_step_done(log, result),
             Task::ReadOpen { log, base, file } => self.read_opened(log, base, file, result),
             Task::Read { log, interval } => self.interval_read(log, interval, result),

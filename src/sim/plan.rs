@@ -182,6 +182,7 @@ pub(super) fn pick<T: Clone>(rng: &mut Rng, from: &[T]) -> T {
 fn store(rng: &mut Rng) -> StoreConfig {
     let journal_file_bytes = pick(rng, &[32, 64, 256]) * 1024;
     StoreConfig {
+        progress_bytes: u64::from(journal_file_bytes) / 2,
         journal_file_bytes,
         journal_files_max: pick(rng, &[1, 2, 4]),
         frame_beside_bytes_min: journal_file_bytes / 32,
