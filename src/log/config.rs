@@ -71,9 +71,6 @@ pub struct StoreConfig {
     pub destage_bytes: u32,
     /// Segment writes off the acknowledge path that may be in flight at a time.
     pub destage_writes_max: u32,
-    /// A flush of any file covers every completed write to blocks that were written and flushed before (ext4; proven by
-    /// a power-cut rig). Off: each file needs its own.
-    pub shared_flush: bool,
     /// First and largest step in which segment space is allocated.
     pub allocate_bytes_min: u64,
     pub allocate_bytes_max: u64,
@@ -100,7 +97,6 @@ impl Default for StoreConfig {
             tail_cache_bytes: 64 * 1024 * 1024,
             destage_bytes: 256 * 1024,
             destage_writes_max: 64,
-            shared_flush: false,
             allocate_bytes_min: 64 * 1024,
             allocate_bytes_max: 64 * 1024 * 1024,
             allocate_retry_ms: 1000,

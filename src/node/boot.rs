@@ -114,8 +114,6 @@ impl QuorumSeed {
 pub(super) struct FileSystem {
     /// As the start-up line has it.
     pub name: &'static str,
-    /// See [`StoreConfig::shared_flush`].
-    shared_flush: bool,
     bytes: u64,
 }
 
@@ -128,17 +126,16 @@ impl FileSystem {
             ))
         })?;
         // From linux/magic.h; the magic number of ext4 is that of ext2 and ext3 too, which the same driver serves.
-        let (name, shared_flush) = match stat.f_type as u64 & 0xffff_ffff {
-            0xef53 => ("ext4", true),
-            0x5846_5342 => ("xfs", false),
-            0x9123_683e => ("btrfs", false),
-            0x0102_1994 => ("tmpfs", false),
-            0x794c_7630 => ("overlayfs", false),
-            _ => ("another file system", false),
+        let name = match stat.f_type as u64 & 0xffff_ffff {
+            0xef53 => "ext4",
+            0x5846_5342 => "xfs",
+            0x9123_683e => "btrfs",
+            0x0102_1994 => "tmpfs",
+            0x794c_7630 => "overlayfs",
+            _ => "another file system",
         };
         Ok(FileSystem {
             name,
-            shared_flush,
             bytes: stat.f_blocks as u64 * stat.f_bsize as u64,
         })
     }
@@ -165,7 +162,6 @@ pub(super) fn store_config(statics: &StaticConfig, disk: &FileSystem, shards: u1
         journal_files_max,
         direct_threshold_bytes,
         tail_cache_bytes: number("tail.cache.bytes"),
-        shared_flush: disk.shared_flush,
         retention_check_interval_ms: number("log.retention.check.interval.ms"),
         producer_check_interval_ms: number("producer.id.expiration.check.interval.ms"),
         failure_timeout_ms: number("log.dir.failure.timeout.ms"),
@@ -184,7 +180,6 @@ mod tests {
         }
         let disk = FileSystem {
             name: "ext4",
-            shared_flush: true,
             bytes: disk_bytes,
         };
         let config = store_config(&statics, &disk, shards);
