@@ -32,10 +32,7 @@ impl Store {
         old.phase = Phase::Sealed;
         old.note = None;
         old.snapshot = Some(snapshot);
-        if old.max_timestamp >= 0 {
-            let newest = (old.max_timestamp, old.relative(old.max_timestamp_last));
-            old.index.append_time(newest);
-        }
+        old.end_times();
         let (old_base, stale) = (old.base, std::mem::take(&mut old.stale_index));
         let mut steps = VecDeque::with_capacity(2);
         if stale {

@@ -108,8 +108,8 @@ impl Store {
         let Some(log) = self.logs[index as usize].as_deref_mut() else {
             return;
         };
-        // Nothing is tried again after an error.
-        if matches!(log.state, LogState::Fenced(_)) {
+        // Nothing is tried again after an error, and one that is deleted may be closing its files: whoever urges looks at neither.
+        if log.is_deleting() || matches!(log.state, LogState::Fenced(_)) {
             return;
         }
         let wants_flush = log.want_flush_to > log.flushed && !planted(Bug::SkipFlush);

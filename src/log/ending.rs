@@ -291,6 +291,8 @@ impl Store {
                 self.set_end_step(index, Step::Look);
             }
             Some(How::Cut(end)) if !matches!(log.state, LogState::Fenced(_)) => {
+                // Else a file could wait for bytes that were cut off to reach their segment, and what follows for that file.
+                self.journal.forget(index);
                 self.reload(index, end);
             }
             Some(How::Cut(_)) => log.ending = None,
@@ -465,10 +467,7 @@ impl Log {
     fn end_files(&mut self) -> VecDeque<DiskOp> {
         let last = self.segments.len() - 1;
         let s = &mut self.segments[last];
-        if s.max_timestamp >= 0 {
-            let newest = (s.max_timestamp, s.relative(s.max_timestamp_last));
-            s.index.append_time(newest);
-        }
+        s.end_times();
         let file = s.file.as_ref().expect("a ready log's last segment is open");
         let mut steps = VecDeque::from([DiskOp::Truncate {
             file: file.id,

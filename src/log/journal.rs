@@ -404,6 +404,15 @@ impl Journal {
         (oldest.number == number).then_some((oldest.first_sequence, next.first_sequence))
     }
 
+    /// A flushed mark ended the past of this log: nothing of it in any frame so far is needed.
+    pub fn forget(&mut self, log: LogIndex) {
+        let parts = self.files.iter_mut().flat_map(|file| &mut file.parts);
+        for held in parts.filter(|held| held.log == log) {
+            // Below every segment: nothing has to be flushed for it. Its place stays, logs know theirs by number.
+            (held.base, held.byte_end) = (-1, 0);
+        }
+    }
+
     pub fn release_oldest(&mut self) {
         let file = self.files.pop_front().expect("there is an oldest").file;
         self.released.push_back((file, self.sequence + 1));

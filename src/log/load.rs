@@ -732,6 +732,7 @@ impl Store {
                 s.next = next;
                 s.issued_next = next;
                 s.phase = Phase::Sealed;
+                s.end_times();
                 s.snapshot = Some(log.producers.snapshot());
                 self.settle(index);
             }

@@ -161,6 +161,15 @@ impl Segment {
         self.end == 0
     }
 
+    /// Nothing more comes: the last entry of Kafka's time index is the largest timestamp, which look-ups take for the
+    /// segment's.
+    pub fn end_times(&mut self) {
+        if self.max_timestamp >= 0 {
+            let newest = (self.max_timestamp, self.relative(self.max_timestamp_last));
+            self.index.append_time(newest);
+        }
+    }
+
     pub fn relative(&self, offset: i64) -> u32 {
         (offset - self.base) as u32
     }

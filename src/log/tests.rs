@@ -1,6 +1,7 @@
 //! The laws of the store while it runs.
 
-use super::testing::{Batch, Rig, batch, tp};
+use super::faulty::Loss;
+use super::testing::{Batch, Rig, batch, replay, tp};
 use super::*;
 use crate::model::ErrorCode;
 
@@ -742,6 +743,46 @@ fn look_ups_by_time_find_what_a_walk_over_all_records_finds() {
         rig.settle();
         assert!(rig.store.log(tp(0)).unwrap().segments_count() > 1);
         look_up_all(&mut rig, &records, start, end);
+    }
+}
+
+/// A killed process may leave a segment that is full and was not closed: recovery closes it, and what it writes of its
+/// times is all that a later start knows of them.
+#[test]
+fn a_segment_that_recovery_closed_is_found_by_its_newest_time() {
+    let config = Config {
+        segment_bytes: 10_000,
+        index_interval_bytes: 4_096,
+        ..Config::default()
+    };
+    let mut rig = Rig::ready(21, small(), 1, &config);
+    // Segments [0..9) and [9..12), at 1 KiB a batch: the newest record of the first is behind its last index entry.
+    for at in 0..12 {
+        let mut builder = crate::batch::Builder::new();
+        builder.push(1_000 + at, None, Some(&[1; 1_000]), &[]);
+        rig.append(0, &Batch(builder.build()), true).unwrap();
+        rig.settle();
+    }
+    assert_eq!(rig.store.log(tp(0)).unwrap().segments_count(), 2);
+    let path = "t-0/00000000000000000000.index".to_string();
+    rig.disk.run(&DiskOp::Remove { path }).unwrap();
+    for _ in 0..2 {
+        let mut disk = rig.disk;
+        disk.crash(Loss::Killed);
+        let opened = replay(&mut disk, 1);
+        rig = Rig::on(disk, small(), opened);
+        rig.open(0, &config);
+        rig.settle();
+    }
+    for at in 0..12 {
+        let found = patient(&mut rig, |rig| {
+            rig.store.offset_for_timestamp(tp(0), 1_000 + at, 12)
+        });
+        let expected = TimePlan::Found {
+            offset: at,
+            timestamp: 1_000 + at,
+        };
+        assert_eq!(found, expected);
     }
 }
 

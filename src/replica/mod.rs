@@ -97,10 +97,16 @@ impl Partition {
         if epoch < 0 || epoch > self.leader_epoch {
             return (-1, -1);
         }
+        let end = log.appended();
         if epoch == self.leader_epoch {
-            return (epoch, log.appended());
+            return (epoch, end);
         }
-        log.epochs().end_offset_for(epoch, log.appended())
+        match log.epochs().latest() {
+            // No record of this leader's epoch yet: it begins where the log ends, and so ends what was before it.
+            Some(last) if epoch > last.epoch => (last.epoch, end),
+            None => (epoch, end),
+            Some(_) => log.epochs().end_offset_for(epoch, end),
+        }
     }
 
     pub fn check(&self, log: &Log) {
@@ -110,5 +116,41 @@ impl Partition {
             self.high_watermark,
             log.safe()
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::Config;
+    use crate::model::{TopicPartition, Uuid};
+
+    /// Kafka notes a leader's epoch when it begins, so one without records still ends those before it.
+    #[test]
+    fn epochs_before_a_leader_without_records_end_where_its_log_does() {
+        let tp = TopicPartition {
+            topic: Uuid([1; 16]),
+            partition: 0,
+        };
+        let mut log = Log::new(0, tp, "t-0".into(), Config::default());
+        let leads = |log: &Log| Partition::lead(7, 0, vec![NodeId(1000)], 1, log);
+        assert_eq!(leads(&log).epoch_end(&log, 5), (5, 0), "an empty log");
+        log.epochs.assign(2, 0);
+        log.epochs.assign(4, 10);
+        log.appended = 30;
+        let replica = leads(&log);
+        // Epochs [2: 0..10) [4: 10..30) [7: 30..
+        for (asked, expected) in [
+            (1, (1, 0)),
+            (2, (2, 10)),
+            (3, (2, 10)),
+            (4, (4, 30)),
+            (5, (4, 30)),
+            (6, (4, 30)),
+            (7, (7, 30)),
+            (8, (-1, -1)),
+        ] {
+            assert_eq!(replica.epoch_end(&log, asked), expected, "epoch {asked}");
+        }
     }
 }

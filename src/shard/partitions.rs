@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::hosted::{EndWait, Hosted, log_config, produce_rules};
 use super::park::{ParkId, Parked};
 use super::{Actions, Shard};
-use crate::log::LogState;
+use crate::log::{Log, LogState};
 use crate::meta::Topic;
-use crate::model::{ConnId, ErrorCode, TopicPartition};
+use crate::model::{ConnId, ErrorCode, Now, TopicPartition};
 use crate::replica::Partition;
 
 impl Shard {
@@ -103,13 +103,69 @@ impl Shard {
         self.woken.extend(hosted.watchers);
     }
 
+    /// Why a partition that this shard leads cannot be used now: its log is still being opened, or its disk failed.
+    pub(super) fn not_open(&self, tp: TopicPartition) -> ErrorCode {
+        match self.store.log(tp).map(|log| log.state()) {
+            Some(LogState::Fenced(_)) => ErrorCode::KafkaStorageError,
+            Some(LogState::Loading | LogState::Ready | LogState::Cutting | LogState::Closed)
+            | None => ErrorCode::NotLeaderOrFollower,
+        }
+    }
+
+    /// A partition that can be read here: this shard leads it and its log is open.
+    pub(super) fn open_partition(
+        &self,
+        tp: TopicPartition,
+    ) -> Result<(&Partition, &Log), ErrorCode> {
+        let replica = self
+            .hosted
+            .get(&tp)
+            .and_then(|hosted| hosted.replica.as_ref());
+        match (replica, self.store.log(tp)) {
+            (Some(replica), Some(log)) if log.is_ready() => Ok((replica, log)),
+            (Some(_) | None, Some(_) | None) => Err(self.not_open(tp)),
+        }
+    }
+
+    /// The partition's history does not go on past `end`, which is not below the high watermark: the log is cut there.
+    /// Followers will ask for it; today the simulator does. Who waits is told to look for a leader; the partition is led
+    /// again once its log is open.
+    pub fn cut(&mut self, tp: TopicPartition, end: i64, now: Now, actions: &mut Actions) {
+        let Some(hosted) = self.hosted.get_mut(&tp) else {
+            return;
+        };
+        let Some(replica) = hosted.replica.take() else {
+            return;
+        };
+        assert!(
+            end >= replica.high_watermark(),
+            "what is committed stays: {end} is below {}",
+            replica.high_watermark()
+        );
+        let waits: Vec<_> = hosted
+            .written_waits
+            .drain(..)
+            .chain(hosted.committed_waits.drain(..))
+            .collect();
+        self.woken.append(&mut hosted.watchers);
+        self.store.truncate(tp, end, now);
+        for wait in waits {
+            self.produce_done(
+                wait.park,
+                wait.item,
+                ErrorCode::NotLeaderOrFollower,
+                actions,
+            );
+        }
+    }
+
     /// A log's ends or state moved: the high watermark follows, and whoever waited for it is answered.
     pub(super) fn log_moved(&mut self, tp: TopicPartition, actions: &mut Actions) {
         let (Some(hosted), Some(log)) = (self.hosted.get_mut(&tp), self.store.log(tp)) else {
             return;
         };
         match log.state() {
-            LogState::Loading | LogState::Closed => return,
+            LogState::Loading | LogState::Cutting | LogState::Closed => return,
             LogState::Fenced(_) => {
                 if let Some(since) = hosted.opening_since.take() {
                     self.opening.remove(&(since, tp));
@@ -125,7 +181,7 @@ impl Shard {
                 }
                 return;
             }
-            LogState::Ready | LogState::Cutting => {}
+            LogState::Ready => {}
         }
         let Some(replica) = &mut hosted.replica else {
             if let Some(state) = self.image.partition(tp) {

@@ -71,13 +71,7 @@ impl Shard {
         if state.leader != self.node {
             return Err(ErrorCode::NotLeaderOrFollower);
         }
-        let replica = self
-            .hosted
-            .get(&tp)
-            .and_then(|hosted| hosted.replica.as_ref());
-        let (Some(replica), Some(log)) = (replica, self.store.log(tp)) else {
-            return Err(self.not_open(tp));
-        };
+        let (replica, log) = self.open_partition(tp)?;
         replica.check_epoch(partition.current_leader_epoch)?;
         Ok(replica.epoch_end(log, partition.leader_epoch))
     }

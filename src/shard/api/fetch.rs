@@ -242,13 +242,7 @@ impl Shard {
             planned.leader = Some((state.leader, state.leader_epoch));
             return Err(ErrorCode::NotLeaderOrFollower);
         }
-        let replica = self
-            .hosted
-            .get(&tp)
-            .and_then(|hosted| hosted.replica.as_ref());
-        let Some(replica) = replica else {
-            return Err(self.not_open(tp));
-        };
+        let (replica, log) = self.open_partition(tp)?;
         if let Err(error) = replica.check_epoch(item.current_leader_epoch) {
             planned.leader = Some((self.node, replica.leader_epoch()));
             return Err(error);
@@ -258,10 +252,6 @@ impl Shard {
         } else {
             replica.high_watermark()
         };
-        let log = self.store.log(tp).ok_or(ErrorCode::NotLeaderOrFollower)?;
-        if matches!(log.state(), crate::log::LogState::Fenced(_)) {
-            return Err(ErrorCode::KafkaStorageError);
-        }
         let (start, log_end) = (log.start(), log.appended());
         if item.last_fetched_epoch >= 0 {
             let (epoch, end_offset) = replica.epoch_end(log, item.last_fetched_epoch);

@@ -181,13 +181,7 @@ impl Shard {
         if state.leader != self.node {
             return Err(ErrorCode::NotLeaderOrFollower);
         }
-        let replica = self
-            .hosted
-            .get(&tp)
-            .and_then(|hosted| hosted.replica.as_ref());
-        let Some(replica) = replica else {
-            return Err(self.not_open(tp));
-        };
+        let (replica, log) = self.open_partition(tp)?;
         replica.check_epoch(question.current_leader_epoch)?;
         let end = if read_committed {
             replica.last_stable()
@@ -195,7 +189,6 @@ impl Shard {
             replica.high_watermark()
         };
         let epoch_now = replica.leader_epoch();
-        let log = self.store.log(tp).ok_or(ErrorCode::NotLeaderOrFollower)?;
         let found = match question.timestamp {
             LATEST => Some((end, -1, epoch_now)),
             EARLIEST | EARLIEST_LOCAL => {

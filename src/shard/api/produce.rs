@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::{Call, answer};
 use crate::batch::{BatchError, Codec, RecordError, check_produce, first_batch};
-use crate::log::{AppendAs, LogState};
+use crate::log::AppendAs;
 use crate::meta::is_internal;
 use crate::model::{ConnId, ErrorCode, NodeId, SlotId, TopicId, TopicPartition};
 use crate::shard::conn::ReplyTo;
@@ -251,15 +251,6 @@ impl Shard {
             self.counters.bytes_in += checked.len() as u64;
         }
         Ok(())
-    }
-
-    /// Why a partition that this shard leads cannot be used now: its log is still being opened, or its disk failed.
-    pub(super) fn not_open(&self, tp: TopicPartition) -> ErrorCode {
-        match self.store.log(tp).map(|log| log.state()) {
-            Some(LogState::Fenced(_)) => ErrorCode::KafkaStorageError,
-            Some(LogState::Loading | LogState::Ready | LogState::Cutting | LogState::Closed)
-            | None => ErrorCode::NotLeaderOrFollower,
-        }
     }
 
     /// One partition of a parked Produce is done.
