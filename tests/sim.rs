@@ -19,7 +19,9 @@ fn options(seed: u64) -> Options {
 #[test]
 fn clean_seeds_find_nothing() {
     let mut acknowledged = 0;
-    for seed in 1..=30 {
+    // 34, 55 and 195 found what was wrong once: writes of a deleted log, look-ups by time in a segment that recovery
+    // closed, and a journal that waited for what was cut off.
+    for seed in (1..=30).chain([34, 55, 195]) {
         let options = options(seed);
         let report = run(&options);
         if let Some(failure) = report.failure {
@@ -43,40 +45,45 @@ fn a_seed_gives_the_same_run_in_two_processes() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let (first, second, other) = (line("7"), line("7"), line("8"));
-    assert_eq!(first, second);
-    let here = run(&options(7));
-    assert!(
-        first.contains(&format!("seed 7 hash {:016x} ", here.hash)),
-        "{first} is not {:016x}",
-        here.hash
-    );
-    assert!(!other.contains(&format!("{:016x}", here.hash)));
+    let mut hashes = Vec::new();
+    for seed in [4, 7, 26] {
+        let text = seed.to_string();
+        let (first, second) = (line(&text), line(&text));
+        assert_eq!(first, second);
+        let here = run(&options(seed));
+        assert!(
+            first.contains(&format!("seed {seed} hash {:016x} ", here.hash)),
+            "{first} is not {:016x}",
+            here.hash
+        );
+        assert_eq!(here, run(&options(seed)));
+        hashes.push(here.hash);
+    }
+    hashes.dedup();
+    assert_eq!(hashes.len(), 3, "seeds differ");
 }
 
-/// Seeds that are known to find planted bugs; `scripts/soak bugs` looks for others. A forgotten mark shows only where logs
-/// are cut or moved within a life, which no request can ask for yet: the log's own worlds find that one.
+/// Seeds that are known to find planted bugs; `scripts/soak bugs` looks for others.
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn planted_bugs_are_found() {
-    use corelane::log::planted::Bug;
+    use corelane::log::planted::{BUGS, Bug};
 
     let known = [
-        (Bug::AcknowledgeBeforeWritten, "all", 3),
-        (Bug::SkipFlush, "all", 1),
-        (Bug::CountFlushForLaterWrite, "power", 7),
-        (Bug::ReplayOverDirectWrite, "all", 1),
-        (Bug::AcceptOldGeneration, "all", 10),
-        (Bug::ForgetTail, "all", 18),
-        (Bug::ReuseOffset, "all", 1),
-        (Bug::LoseProducers, "all", 2),
-        (Bug::ServeBeforeFlush, "all", 10),
+        (Bug::AcknowledgeBeforeWritten, 1),
+        (Bug::SkipFlush, 5),
+        (Bug::CountFlushForLaterWrite, 120),
+        (Bug::ReplayOverDirectWrite, 1),
+        (Bug::AcceptOldGeneration, 18),
+        (Bug::ForgetMark, 10),
+        (Bug::ForgetTail, 12),
+        (Bug::ReuseOffset, 1),
+        (Bug::LoseProducers, 1),
+        (Bug::ServeBeforeFlush, 20),
     ];
-    for (bug, faults, seed) in known {
-        let sound = Options {
-            faults: Faults::parse(faults).unwrap(),
-            ..options(seed)
-        };
+    assert!(BUGS.iter().all(|bug| known.iter().any(|(k, _)| k == bug)));
+    for (bug, seed) in known {
+        let sound = options(seed);
         let planted = Options {
             bug: Some(bug),
             ..sound.clone()

@@ -6,7 +6,7 @@ use crate::model::limit::{FRAME_RESERVE_BYTES, FRAME_RESERVE_BYTES_MIN, REQUEST_
 
 /// Where a connection stands in its stream. Between frames it holds no memory of its own.
 #[derive(Debug)]
-pub(super) enum Assembly {
+pub(crate) enum Assembly {
     /// `have` bytes of the size field are here.
     Size { bytes: [u8; 4], have: u8 },
     /// Part of a frame of `size` bytes is here; `bytes` is its own buffer.
@@ -15,10 +15,10 @@ pub(super) enum Assembly {
 
 /// A size field that no Kafka client sends: the stream cannot be followed any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct BadSize(pub i32);
+pub(crate) struct BadSize(pub i32);
 
 impl Assembly {
-    pub(super) fn new() -> Assembly {
+    pub(crate) fn new() -> Assembly {
         Assembly::Size {
             bytes: [0; 4],
             have: 0,
@@ -53,7 +53,7 @@ impl Assembly {
     }
 
     /// Takes all of `stream`: whole frames are cut out of it without a copy, the begun one at its end goes to a buffer of its own.
-    pub(super) fn feed(
+    pub(crate) fn feed(
         &mut self,
         stream: &mut BytesMut,
         mut frame: impl FnMut(Bytes),

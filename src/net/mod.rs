@@ -37,7 +37,7 @@ use tracing::{debug, warn};
 
 pub use self::listen::bind;
 
-use self::frame::Assembly;
+pub(crate) use self::frame::{Assembly, BadSize};
 use self::listen::Accepted;
 use self::page_in::PageIns;
 use self::send::{Flushed, Outbox};

@@ -14,6 +14,7 @@ mod oracle;
 mod plan;
 mod process;
 mod queue;
+mod topics;
 mod trace;
 mod world;
 
@@ -23,8 +24,9 @@ use crate::log::planted::Bug;
 use crate::model::Rng;
 
 /// Kinds of faults, by name.
-pub const FAULTS: [&str; 8] = [
-    "power", "kill", "stop", "slow", "eio", "enospc", "cut", "reshard",
+pub const FAULTS: [&str; 11] = [
+    "power", "kill", "stop", "slow", "eio", "enospc", "cut", "reshard", "garbage", "diverge",
+    "clock",
 ];
 
 /// Which kinds of faults may come.
@@ -66,6 +68,25 @@ impl Faults {
         Ok(Faults { names })
     }
 
+    /// Those of one run: all of them, some, or one kind of crash alone, because some bugs hide behind a second fault.
+    fn draw_some(&self, rng: &mut Rng) -> Faults {
+        let some = match rng.below(4) {
+            0 | 1 => self.names.clone(),
+            2 => {
+                let mut some = self.names.clone();
+                some.retain(|_| rng.one_in(2));
+                some
+            }
+            _ => {
+                let crash = plan::pick(rng, &["power", "power", "kill"]);
+                let mut some = self.names.clone();
+                some.retain(|name| *name == crash || *name == "diverge");
+                some
+            }
+        };
+        Faults { names: some }
+    }
+
     fn has(&self, name: &str) -> bool {
         self.names.contains(&name)
     }
@@ -73,7 +94,8 @@ impl Faults {
     /// A fault of the process or its disk; crashes come more often than others.
     fn draw(&self, rng: &mut Rng) -> Option<&'static str> {
         let kinds: Vec<&'static str> = [
-            "power", "power", "kill", "kill", "stop", "slow", "eio", "enospc",
+            "power", "power", "kill", "kill", "stop", "slow", "eio", "enospc", "diverge",
+            "diverge", "clock",
         ]
         .into_iter()
         .filter(|kind| self.has(kind))

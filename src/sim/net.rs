@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::queue::{Queue, What};
 use crate::model::{ConnId, Instant, Rng};
+use crate::net::{Assembly, BadSize};
 use crate::shard::Chunk;
 
 /// How a client ends a connection.
@@ -22,8 +23,10 @@ pub(super) enum End {
 pub(super) struct Conn {
     pub client: usize,
     pub shard: usize,
-    /// On the way to the shard, in order; `None` is the end of the stream.
+    /// On the way to the shard, in order: pieces of the stream, `None` is its end.
     inbound: VecDeque<Option<Bytes>>,
+    /// Cuts the pieces into frames.
+    assembly: Assembly,
     arrive_at: Instant,
     /// Arrived while the shard wanted no more.
     pub held: VecDeque<Option<Bytes>>,
@@ -44,6 +47,15 @@ pub(super) struct Conn {
 }
 
 impl Conn {
+    /// Whole frames in what came so far.
+    pub fn frames(&mut self, piece: Bytes) -> Result<Vec<Bytes>, BadSize> {
+        let mut frames = Vec::new();
+        let mut stream = BytesMut::from(piece);
+        self.assembly
+            .feed(&mut stream, |frame| frames.push(frame))?;
+        Ok(frames)
+    }
+
     pub fn is_crashed(&self) -> bool {
         self.crashed
     }
@@ -87,6 +99,7 @@ impl Net {
             client,
             shard,
             inbound: VecDeque::new(),
+            assembly: Assembly::new(),
             arrive_at,
             held: VecDeque::new(),
             paused: false,
@@ -103,9 +116,15 @@ impl Net {
         id
     }
 
-    /// A frame without its size field.
-    pub fn send(&mut self, id: ConnId, frame: Vec<u8>, now: Instant, queue: &mut Queue) {
-        self.send_item(id, Some(frame.into()), now, queue);
+    /// Bytes of the stream; they may arrive in pieces.
+    pub fn send(&mut self, id: ConnId, bytes: Vec<u8>, now: Instant, queue: &mut Queue) {
+        let mut rest = Bytes::from(bytes);
+        while rest.len() > 1 && self.rng.one_in(8) {
+            let at = self.rng.range(1, rest.len() as u64) as usize;
+            let piece = rest.split_to(at);
+            self.send_item(id, Some(piece), now, queue);
+        }
+        self.send_item(id, Some(rest), now, queue);
     }
 
     fn send_item(&mut self, id: ConnId, item: Option<Bytes>, now: Instant, queue: &mut Queue) {

@@ -4,9 +4,14 @@
 //! epoch never change. Where a batch is comes from answers and fetches alone; only the end of a recovered log is read off
 //! the log itself.
 
+mod probes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+pub(super) use probes::Known as ProbeKnown;
+
+use super::topics::Topics;
 use crate::batch::Batch;
 use crate::log::faulty::Loss;
 use crate::log::{Log, LogState};
@@ -30,6 +35,10 @@ pub(super) struct Promise {
 struct Sent {
     bytes: Rc<[u8]>,
     promise: Promise,
+    /// Where its producer wants it.
+    meant: TopicPartition,
+    /// It was sent under the name of its topic, which another topic may have by the time it arrives.
+    by_name: bool,
     /// How often it was sent, and in which life of the process last.
     sends: u32,
     last_life: u64,
@@ -49,14 +58,23 @@ struct Known {
 struct Part {
     known: BTreeMap<i64, Known>,
     write_caching: bool,
-    /// The log's end when last looked at.
+    /// The log's start when last looked at in this life.
+    start: i64,
+    /// The log's end when last looked at, and the highest in this life.
     appended: i64,
+    appended_max: i64,
     safe: i64,
     /// Open in this life, with this end at first.
     opened: Option<i64>,
     /// The life of each start that opened the log, and its end by then.
     ends: Vec<(u64, i64)>,
+    /// The leader epoch of each start that opened the log, and its end by then.
+    epochs: Vec<(i32, i64)>,
     leader_epoch: i32,
+    /// What look-ups by time said: the record at this offset is of this batch.
+    claims: BTreeMap<i64, BatchId>,
+    /// The log is being cut, and what it had beyond its safe end may go.
+    cut: bool,
     /// The worst crash since the log was open last.
     loss: Option<Loss>,
     /// The process was stopping when it ended: what came with the stop was appended and not seen here.
@@ -80,8 +98,7 @@ pub(super) struct Oracle {
     pub refusals_allowed: bool,
     /// Some crash took written data that was not flushed.
     pub power_losses: u32,
-    /// Topics whose creation was answered and that nobody deletes.
-    topics: BTreeMap<String, TopicId>,
+    pub topics: Topics,
     pub acknowledged: u64,
     /// For the reader of a trace.
     pub notes: Vec<String>,
@@ -106,10 +123,17 @@ impl Oracle {
         EPOCH_MS + self.sent.len() as i64
     }
 
-    pub fn batch(&mut self, bytes: Rc<[u8]>, promise: Promise) -> BatchId {
+    /// How many batches were made.
+    pub fn batches(&self) -> u64 {
+        self.sent.len() as u64
+    }
+
+    pub fn batch(&mut self, bytes: Rc<[u8]>, promise: Promise, meant: TopicPartition) -> BatchId {
         self.sent.push(Sent {
             bytes,
             promise,
+            meant,
+            by_name: false,
             sends: 0,
             last_life: 0,
             places: BTreeSet::new(),
@@ -121,9 +145,10 @@ impl Oracle {
         Rc::clone(&self.sent[batch as usize].bytes)
     }
 
-    pub fn sent(&mut self, batch: BatchId) {
+    pub fn sent(&mut self, batch: BatchId, by_name: bool) {
         let life = self.life;
         let sent = &mut self.sent[batch as usize];
+        sent.by_name |= by_name;
         sent.sends += 1;
         sent.last_life = life;
     }
@@ -134,29 +159,15 @@ impl Oracle {
         }
     }
 
-    /// A topic exists for good: its creation was answered.
-    pub fn topic_created(&mut self, name: &str, id: TopicId) {
-        match self.topics.insert(name.to_string(), id) {
-            Some(before) if before != id => self.fail(format!(
-                "topic {name} has id {id} after {before} although nobody deleted it"
-            )),
-            _ => {}
-        }
-    }
-
-    pub fn topics(&self) -> impl Iterator<Item = (&str, TopicId)> {
-        self.topics.iter().map(|(name, id)| (name.as_str(), *id))
-    }
-
     // -- what clients are told
 
     /// The broker says that the batch is at this offset.
     pub fn acked(&mut self, tp: TopicPartition, batch: BatchId, base: i64) {
         self.acknowledged += 1;
         let sent = &self.sent[batch as usize];
-        let last = match Batch::view(&sent.bytes) {
-            Ok((batch, _)) => base + i64::from(batch.last_offset_delta()),
-            Err(e) => return self.fail(format!("the simulator built a bad batch: {e}")),
+        let last = match probes::last_of(&sent.bytes, base) {
+            Ok(last) => last,
+            Err(e) => return self.fail(e),
         };
         self.learn(tp, base, last, batch);
     }
@@ -170,6 +181,7 @@ impl Oracle {
         mut bytes: &[u8],
     ) -> i64 {
         let mut next = from;
+        let mut first = true;
         while !bytes.is_empty() {
             let (batch, len) = match Batch::parse(bytes) {
                 Ok(found) => found,
@@ -182,7 +194,9 @@ impl Oracle {
                 }
             };
             let (base, last) = (batch.base_offset(), batch.last_offset());
-            if base != next {
+            // The first batch may begin before what was asked for, which is a record inside of it.
+            let holds = std::mem::take(&mut first) && base < next && next <= last;
+            if base != next && !holds {
                 self.fail(format!(
                     "{}: offsets are not dense: {base} follows {next}",
                     name(tp)
@@ -241,7 +255,18 @@ impl Oracle {
 
     fn learn(&mut self, tp: TopicPartition, base: i64, last: i64, batch: BatchId) {
         let part = self.parts.entry(tp).or_default();
-        let promise = self.sent[batch as usize].promise;
+        let sent = &self.sent[batch as usize];
+        let (promise, meant) = (sent.promise, sent.meant);
+        let renamed = sent.by_name
+            && meant.partition == tp.partition
+            && self.topics.same_name(meant.topic, tp.topic);
+        if tp != meant && !renamed {
+            return self.fail(format!(
+                "batch {batch} is at {base} of {}, it was meant for {}",
+                name(tp),
+                name(meant)
+            ));
+        }
         let durable = promise.acks == -1 && !part.write_caching
             || part.opened.is_some_and(|opened| base < opened);
         if let Some(known) = part.known.get_mut(&base)
@@ -276,7 +301,9 @@ impl Oracle {
         let sent = &mut self.sent[batch as usize];
         sent.places.insert((tp, base));
         let allowed = if promise.idempotent { 1 } else { sent.sends };
-        if sent.places.len() as u32 > allowed {
+        // A batch sent by name may be in each of the topics that had it.
+        let places = sent.places.iter().filter(|(of, _)| *of == tp).count();
+        if places as u32 > allowed {
             let places: Vec<String> = sent
                 .places
                 .iter()
@@ -300,11 +327,6 @@ impl Oracle {
             ));
         }
         part.high_watermark = part.high_watermark.max(says);
-    }
-
-    /// The highest high watermark seen in this life.
-    pub fn high_watermark_of(&self, tp: TopicPartition) -> i64 {
-        self.parts.get(&tp).map_or(0, |part| part.high_watermark)
     }
 
     /// Where a reader goes on that was at `position` in an earlier life; nothing while the log is not open.
@@ -333,9 +355,13 @@ impl Oracle {
 
     pub fn crashed(&mut self, loss: Loss) {
         self.life += 1;
+        self.topics.started();
         self.power_losses += u32::from(loss != Loss::Killed);
         for part in self.parts.values_mut() {
             part.opened = None;
+            part.cut = false;
+            part.appended_max = 0;
+            part.start = 0;
             part.high_watermark = 0;
             part.safe = 0;
             part.loss = Some(match (part.loss, loss) {
@@ -346,8 +372,19 @@ impl Oracle {
     }
 
     /// Looks at a log after a turn of its shard. Gives the end of one that has just opened.
-    pub fn look(&mut self, log: &Log, leader_epoch: i32) -> Option<i64> {
+    pub fn look(&mut self, log: &Log, leader_epoch: i32, wall: i64) -> Option<i64> {
         let tp = log.tp();
+        if self.topics.is_gone(tp.topic) {
+            self.fail(format!("{} is open and deleted", name(tp)));
+        }
+        let part = self.parts.entry(tp).or_default();
+        if leader_epoch < part.leader_epoch {
+            let before = part.leader_epoch;
+            self.fail(format!(
+                "{}: the leader epoch went from {before} back to {leader_epoch}",
+                name(tp)
+            ));
+        }
         let part = self.parts.entry(tp).or_default();
         part.leader_epoch = leader_epoch;
         part.write_caching = log.config().write_caching;
@@ -363,8 +400,14 @@ impl Oracle {
         if fresh {
             self.open(log);
         }
+        let was_cut = self.parts.get(&tp).is_some_and(|p| p.cut);
+        if was_cut {
+            self.open_again(log);
+        }
+        self.look_at_start(log, fresh, wall);
         let part = self.parts.entry(tp).or_default();
         part.appended = log.appended();
+        part.appended_max = part.appended_max.max(part.appended);
         if log.safe() < part.safe {
             let before = part.safe;
             self.fail(format!(
@@ -391,6 +434,7 @@ impl Oracle {
         let loss = part.loss.take();
         part.opened = Some(end);
         part.ends.push((self.life, end));
+        part.epochs.push((part.leader_epoch, end));
         self.notes.push(format!(
             "  {} is open from {} to {end} after {loss:?}, it had reached {before}, epochs {:?}",
             name(tp),
@@ -416,6 +460,34 @@ impl Oracle {
                 name(tp)
             ));
         }
+        self.forget_from(tp, end);
+    }
+
+    /// The log is being cut at or above its safe end.
+    pub fn cut(&mut self, tp: TopicPartition) {
+        self.parts.entry(tp).or_default().cut = true;
+    }
+
+    /// A log that was cut is open again, in the same life. What the turn that opened it appended is not safe yet.
+    fn open_again(&mut self, log: &Log) {
+        let tp = log.tp();
+        let part = self.parts.entry(tp).or_default();
+        part.cut = false;
+        let (end, before) = (log.safe(), part.safe);
+        self.notes
+            .push(format!("  {} was cut and ends at {end} now", name(tp)));
+        if end < before {
+            return self.fail(format!(
+                "{}: a cut went to {end}, the safe end was {before}",
+                name(tp)
+            ));
+        }
+        self.forget_from(tp, end);
+    }
+
+    /// The log ends here: whole batches beyond are gone, and the rest is flushed.
+    fn forget_from(&mut self, tp: TopicPartition, end: i64) {
+        let part = self.parts.entry(tp).or_default();
         let mut torn = None;
         let gone: Vec<i64> = part
             .known
@@ -430,6 +502,7 @@ impl Oracle {
                 torn = Some(base);
             }
         }
+        part.claims.retain(|offset, _| *offset < end);
         // What recovery kept is flushed before it is served.
         for known in part.known.values_mut() {
             known.durable = true;
@@ -442,12 +515,24 @@ impl Oracle {
         }
     }
 
-    /// At the very end: everything known was read again.
-    pub fn finish(&mut self) {
+    /// At the very end: everything known of the topics that there are was read again.
+    pub fn finish(&mut self, live: &BTreeSet<TopicId>) {
         let mut missing = None;
+        let claims: Vec<_> = self
+            .parts
+            .iter()
+            .filter(|(tp, _)| live.contains(&tp.topic))
+            .flat_map(|(tp, part)| part.claims.iter().map(|(at, batch)| (*tp, *at, *batch)))
+            .collect();
+        for (tp, offset, batch) in claims {
+            self.check_claim(tp, offset, batch);
+        }
         for (tp, part) in &self.parts {
+            if !live.contains(&tp.topic) {
+                continue;
+            }
             let end = part.known.values().map(|k| k.last + 1).max().unwrap_or(0);
-            if part.checked < end {
+            if part.checked < end && end > part.start {
                 missing = Some(format!(
                     "{}: records up to {end} are known, only {} could be read",
                     name(*tp),

@@ -34,10 +34,30 @@ pub(super) struct ProducerPlan {
     pub timeout_ms: i32,
 }
 
+/// What becomes of topics after their creation.
+#[derive(Clone, Debug)]
+pub(super) struct AdminPlan {
+    /// Between one change and the next, `[from..to)`; (0, 0): nothing changes.
+    pub pause_ms: (u64, u64),
+    pub cut_one_in: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ProberPlan {
+    pub pause_us: (u64, u64),
+    pub cut_one_in: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct VandalPlan {
+    pub pause_us: (u64, u64),
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct ConsumerPlan {
     pub version: i16,
     pub sessions: bool,
+    pub isolation_level: i8,
     pub topics: Vec<usize>,
     pub max_wait_ms: i32,
     pub min_bytes: i32,
@@ -70,6 +90,10 @@ pub(super) enum Fault {
     Broken { what: &'static str },
     /// So many bytes more fit on the disk, for a while.
     Full { bytes: u64, for_ms: u64 },
+    /// The wall clock is off by so much from now on.
+    Clock { offset_ms: i64 },
+    /// The next log with records above its high watermark loses some of them, as a follower's does that has diverged.
+    Diverge,
 }
 
 #[derive(Debug)]
@@ -79,6 +103,9 @@ pub(super) struct Plan {
     pub topics: Vec<TopicPlan>,
     pub producers: Vec<ProducerPlan>,
     pub consumers: Vec<ConsumerPlan>,
+    pub admin: AdminPlan,
+    pub probers: Vec<ProberPlan>,
+    pub vandals: Vec<VandalPlan>,
     /// How long producers make new batches and faults come.
     pub storm: Instant,
     pub faults: Vec<(Instant, Fault)>,
@@ -104,12 +131,35 @@ impl Plan {
         let consumers = (0..rng.range(1, 3))
             .map(|_| consumer(rng, &topics, faults))
             .collect();
+        let cut_one_in = |rng: &mut Rng| match faults.has("cut") {
+            true => pick(rng, &[0, 30, 200]),
+            false => 0,
+        };
+        let admin = AdminPlan {
+            pause_ms: pick(rng, &[(0, 0), (20, 100), (100, 600)]),
+            cut_one_in: cut_one_in(rng),
+        };
+        let probers = (0..rng.range(1, 3)).map(|_| ProberPlan {
+            pause_us: pick(rng, &[(300, 3_000), (2_000, 30_000)]),
+            cut_one_in: cut_one_in(rng),
+        });
+        let probers = probers.collect();
+        let vandals = (0..rng.below(3)).map(|_| VandalPlan {
+            pause_us: pick(rng, &[(500, 5_000), (5_000, 100_000)]),
+        });
+        let vandals = match faults.has("garbage") {
+            true => vandals.collect(),
+            false => Vec::new(),
+        };
         let mut plan = Plan {
             shards,
             store: store(rng),
             topics,
             producers,
             consumers,
+            admin,
+            probers,
+            vandals,
             storm: Instant(storm_ms * 1000),
             faults: Vec::new(),
             disk_latency_us: pick(rng, &[(20, 200), (50, 2_000), (200, 10_000)]),
@@ -125,7 +175,12 @@ impl Plan {
 
     fn draw_faults(&mut self, rng: &mut Rng, faults: &Faults, storm_ms: u64) {
         let mut shards = self.shards;
-        for _ in 0..rng.range(3, 9) {
+        // Where nothing but crashes comes, there are many: some bugs show in a short moment only.
+        let count = match faults.has("stop") || faults.has("eio") || faults.has("slow") {
+            true => rng.range(3, 9),
+            false => rng.range(8, 20),
+        };
+        for _ in 0..count {
             let at = Instant(rng.range(20_000, storm_ms * 1000));
             let Some(kind) = faults.draw(rng) else { return };
             if faults.has("reshard") && rng.one_in(3) {
@@ -167,6 +222,10 @@ impl Plan {
                     bytes: rng.below(100_000),
                     for_ms: rng.range(50, 500),
                 },
+                "diverge" => Fault::Diverge,
+                "clock" => Fault::Clock {
+                    offset_ms: pick(rng, &[-600_000, -1_000, 0, 1_000, 600_000]),
+                },
                 _ => continue,
             };
             self.faults.push((at, fault));
@@ -194,6 +253,7 @@ fn store(rng: &mut Rng) -> StoreConfig {
         allocate_bytes_max: 262_144,
         allocate_retry_ms: 50,
         flush_interval_ms: pick(rng, &[5, 20, 1_000]),
+        retention_check_interval_ms: pick(rng, &[20, 200]),
         ..StoreConfig::default()
     }
 }
@@ -215,6 +275,19 @@ fn topics(rng: &mut Rng) -> Vec<TopicPlan> {
         if rng.one_in(6) {
             configs.push(("flush.ms", rng.range(1, 100).to_string()));
         }
+        // Some logs lose their oldest segments.
+        match rng.below(6) {
+            0 => configs.push(("retention.bytes", rng.range(50_000, 300_000).to_string())),
+            1 => configs.push(("retention.ms", pick(rng, &[200, 1_000]).to_string())),
+            _ => {}
+        }
+        if rng.one_in(4) {
+            configs.push(("segment.ms", pick(rng, &[50, 500]).to_string()));
+        }
+        configs.push((
+            "file.delete.delay.ms",
+            pick(rng, &[0, 50, 60_000]).to_string(),
+        ));
         let write_caching = rng.one_in(4);
         if write_caching {
             configs.push(("write.caching", "true".to_string()));
@@ -281,6 +354,7 @@ fn consumer(rng: &mut Rng, topics: &[TopicPlan], faults: &Faults) -> ConsumerPla
     ConsumerPlan {
         version,
         sessions: version >= 7 && !rng.one_in(3),
+        isolation_level: rng.below(2) as i8,
         topics: some_of(rng, topics),
         max_wait_ms: pick(rng, &[0, 10, 500]),
         min_bytes: pick(rng, &[0, 1, 1, 5_000]),

@@ -1,6 +1,6 @@
 //! The process under test: its start, the turns of its shards, and its end.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::clients::PROCESS;
@@ -13,7 +13,7 @@ use crate::log::faulty::Loss;
 use crate::log::{self, DiskOp, DiskResult, Finish, Ids, Opened, Replay, Store};
 use crate::meta::{Command, Endpoint, Image, ShardEndpoints, StaticConfig};
 use crate::model::limit::REQUEST_BYTES_MAX;
-use crate::model::{Instant, Now, Rng, ShardIndex, TopicPartition, Uuid};
+use crate::model::{Instant, Now, Rng, ShardIndex, TopicId, TopicPartition, Uuid};
 use crate::quorum::{self, Booted, Quorum};
 use crate::shard::{Actions, Chunk, Event, Listener, PeerMsg, Shard, ShardConfig};
 
@@ -21,6 +21,9 @@ use crate::shard::{Actions, Chunk, Event, Listener, PeerMsg, Shard, ShardConfig}
 const IDLE_TURNS_MAX: u32 = 20_000;
 
 const PORT: u16 = 9092;
+
+/// The directory of the metadata quorum.
+const CLUSTER_METADATA: &str = "__cluster_metadata-0";
 
 pub(super) struct Running {
     shard: Shard,
@@ -47,8 +50,8 @@ pub(super) struct Process {
     opened: Opened,
 }
 
-fn wall(now: Instant) -> i64 {
-    super::oracle::EPOCH_MS + (now.0 / 1000) as i64
+fn wall(now: Instant, clock_ms: i64) -> i64 {
+    super::oracle::EPOCH_MS + (now.0 / 1000) as i64 + clock_ms
 }
 
 /// Why a start came to nothing.
@@ -125,16 +128,10 @@ impl World {
         Ok(self.disk.run(op))
     }
 
-    /// What was answered as created is there.
+    /// What was answered as created is there, what was answered as deleted is not.
     fn check_topics(&mut self, image: &Image) {
-        let lost: Vec<String> = self
-            .oracle
-            .topics()
-            .filter(|(name, id)| image.topic_id(name) != Some(*id))
-            .map(|(name, id)| format!("topic {name} {id} is not there after a start"))
-            .collect();
-        for lost in lost {
-            self.oracle.fail(lost);
+        for wrong in self.oracle.topics.check(image) {
+            self.oracle.fail(wrong);
         }
     }
 
@@ -303,7 +300,7 @@ impl World {
     pub(super) fn turn(&mut self, index: usize) {
         let now = Now {
             mono: self.now,
-            wall: wall(self.now),
+            wall: wall(self.now, self.clock_ms),
         };
         let Some(running) = self.process.shards.get_mut(index) else {
             return;
@@ -338,18 +335,48 @@ impl World {
         );
         self.look(index);
         self.act(index, actions);
+        if self.diverging && self.is_storm() {
+            self.diverge(index, now);
+        }
+    }
+
+    /// Cuts a log of this shard above what is safe, if one has something there.
+    fn diverge(&mut self, index: usize, now: Now) {
+        let Some(running) = self.process.shards.get_mut(index) else {
+            return;
+        };
+        let logs = running.shard.store().logs();
+        let can: Vec<(TopicPartition, i64, i64)> = logs
+            .filter(|log| log.is_ready() && log.appended() > log.safe())
+            .map(|log| (log.tp(), log.safe(), log.appended()))
+            .collect();
+        if can.is_empty() || running.stopped || self.stopping.is_some() {
+            return;
+        }
+        let (tp, safe, appended) = pick(&mut self.rng, &can);
+        let end = self.rng.range(safe as u64, appended as u64) as i64;
+        self.diverging = false;
+        self.trace.event(self.now, "diverge", &[end as u64]);
+        self.trace
+            .say(self.now, || format!("  {} is cut at {end}", name(tp)));
+        let mut actions = Actions::default();
+        running.shard.cut(tp, end, now, &mut actions);
+        self.oracle.cut(tp);
+        self.act(index, actions);
+        self.wake(index, self.process.shards[index].busy_until);
     }
 
     /// The oracle's look at the logs of a shard.
     fn look(&mut self, index: usize) {
         let shard = &self.process.shards[index].shard;
+        let wall = wall(self.now, self.clock_ms);
         let mut opened = Vec::new();
         for log in shard.store().logs() {
             let epoch = shard
                 .image()
                 .partition(log.tp())
                 .map_or(-1, |partition| partition.leader_epoch);
-            if let Some(end) = self.oracle.look(log, epoch)
+            if let Some(end) = self.oracle.look(log, epoch, wall)
                 && let Some(topic) = shard.image().topic(log.tp().topic)
             {
                 let dir = format!("{}-{}/", topic.name, log.tp().partition);
@@ -529,6 +556,31 @@ impl World {
             topics.map(|topic| topic.partitions.len()).sum()
         };
         self.process.shards.iter().all(|r| partitions(r) == open)
+    }
+
+    /// Everything is decided and read: what is there must be what was promised, and nothing else.
+    pub(super) fn finish(&mut self) {
+        let image = self.process.shards[0].shard.image();
+        let live: BTreeSet<TopicId> = image.topics().map(|topic| topic.id).collect();
+        let dirs: BTreeSet<String> = image
+            .topics()
+            .flat_map(|topic| (0..topic.partitions.len()).map(|p| format!("{}-{p}", topic.name)))
+            .collect();
+        self.oracle.finish(&live);
+        // A crash may leave the directory of a topic that was just deleted, until another of its name is made.
+        if self.lives > 1 {
+            return;
+        }
+        for path in self.disk.paths() {
+            let Some((dir, _)) = path.split_once('/') else {
+                continue;
+            };
+            let other = dir == CLUSTER_METADATA || dir.ends_with("-delete");
+            if !dirs.contains(dir) && !other && path.ends_with("partition.metadata") {
+                self.oracle
+                    .fail(format!("{path} is left of a topic that is not there"));
+            }
+        }
     }
 
     /// Whether some replica is out of use: only a start of the process mends that.

@@ -1,6 +1,6 @@
 //! The loop of virtual time: what is due next, and to whom it goes.
 
-use super::clients::{Admin, Client, Consumer, Ctx, Input, Producer};
+use super::clients::{Admin, Client, Consumer, Ctx, Input, Prober, Producer, Vandal};
 use super::net::Net;
 use super::oracle::Oracle;
 use super::plan::{ConsumerPlan, Fault, Plan, pick};
@@ -58,6 +58,10 @@ pub(super) struct World {
     /// The start under way crashes after so many operations.
     pub(super) crash_in_boot: Option<(u64, Loss)>,
     pub(super) crashes: Vec<Loss>,
+    /// How far the wall clock is off.
+    pub(super) clock_ms: i64,
+    /// Some log is to be cut as soon as one can be.
+    pub(super) diverging: bool,
     /// A stop is under way: how long the process stays down then, and its shards after that.
     pub(super) stopping: Option<(u64, usize)>,
     pub(super) stop_should_be_clean: bool,
@@ -65,7 +69,7 @@ pub(super) struct World {
     pub(super) next_shards: usize,
     /// The end of a slow or full disk.
     fault_ends: Option<Instant>,
-    lives: u64,
+    pub(super) lives: u64,
 }
 
 /// How a process may crash.
@@ -83,11 +87,13 @@ fn crashes(faults: &Faults) -> Vec<Loss> {
 impl World {
     pub fn new(options: &Options) -> World {
         let mut rng = Rng::seeded(options.seed);
-        let plan = Plan::draw(&mut rng, &options.faults);
+        let faults = options.faults.draw_some(&mut rng);
+        let plan = Plan::draw(&mut rng, &faults);
         let mut disk = Disk::new(rng.next_u64());
         disk.faults.latency_us = plan.disk_latency_us;
         let net = Net::new(plan.net_latency_us, Rng::seeded(rng.next_u64()));
-        let mut clients = vec![Client::Admin(Admin::new(&plan.topics))];
+        let admin = Admin::new(plan.admin.clone(), &plan.topics);
+        let mut clients = vec![Client::Admin(admin)];
         for producer in &plan.producers {
             clients.push(Client::Producer(Producer::new(
                 producer.clone(),
@@ -97,6 +103,13 @@ impl World {
         for consumer in &plan.consumers {
             let consumer = Consumer::new(consumer.clone(), &plan.topics, false);
             clients.push(Client::Consumer(consumer));
+        }
+        for prober in &plan.probers {
+            let prober = Prober::new(prober.clone(), &plan.topics);
+            clients.push(Client::Prober(prober));
+        }
+        for vandal in &plan.vandals {
+            clients.push(Client::Vandal(Vandal::new(vandal.clone())));
         }
         let mut world = World {
             seed: options.seed,
@@ -119,7 +132,9 @@ impl World {
             crash_in_boot: None,
             stopping: None,
             stop_should_be_clean: false,
-            crashes: crashes(&options.faults),
+            crashes: crashes(&faults),
+            diverging: false,
+            clock_ms: 0,
             acks: 0,
             next_shards: plan.shards,
             fault_ends: None,
@@ -159,7 +174,7 @@ impl World {
             }
         }
         if self.oracle.failure().is_none() {
-            self.oracle.finish();
+            self.finish();
         }
     }
 
@@ -264,6 +279,8 @@ impl World {
                 self.oracle.refusals_allowed = true;
                 self.disk.faults.broken = Some(what.to_string());
             }
+            Fault::Diverge => self.diverging = true,
+            Fault::Clock { offset_ms } => self.clock_ms = offset_ms,
             Fault::Full { bytes, for_ms } => {
                 self.oracle.refusals_allowed = true;
                 self.disk.faults.space = self.disk.used() + bytes;
@@ -286,6 +303,10 @@ impl World {
             let loss = pick(&mut self.rng, &self.crashes);
             self.crash_and_restart(loss, 1, self.next_shards);
         }
+    }
+
+    pub(super) fn is_storm(&self) -> bool {
+        self.phase == Phase::Storm
     }
 
     fn slow_disk(&mut self, factor: u64) {
@@ -393,8 +414,10 @@ impl World {
 
     fn judge(&mut self) -> Consumer {
         let plan = ConsumerPlan {
-            version: self.rng.range(4, 19) as i16,
+            // By id: a name may have been that of another topic.
+            version: self.rng.range(13, 19) as i16,
             sessions: false,
+            isolation_level: self.rng.below(2) as i8,
             topics: (0..self.plan.topics.len()).collect(),
             max_wait_ms: 0,
             min_bytes: 0,
@@ -475,19 +498,27 @@ impl World {
         }
     }
 
-    /// A frame, or the end of what the peer sends.
+    /// A piece of what the peer sends, or the end of it.
     fn deliver(&mut self, id: ConnId, item: Option<bytes::Bytes>) {
-        let Some(conn) = self.net.conns.get(&id) else {
+        let Some(conn) = self.net.conns.get_mut(&id) else {
             return;
         };
         if !conn.open_at_shard {
             return;
         }
-        let event = match item {
-            Some(frame) => Event::Frame { conn: id, frame },
-            None => Event::HalfClosed { conn: id },
+        let shard = conn.shard;
+        let Some(piece) = item else {
+            return self.give(shard, Event::HalfClosed { conn: id });
         };
-        self.give(conn.shard, event);
+        match conn.frames(piece) {
+            Ok(frames) => {
+                for frame in frames {
+                    self.give(shard, Event::Frame { conn: id, frame });
+                }
+            }
+            // The shell cannot follow the stream any further.
+            Err(_) => self.finish_close(id),
+        }
     }
 
     pub(super) fn pause(&mut self, id: ConnId, paused: bool, _: Instant) {

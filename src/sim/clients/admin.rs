@@ -1,38 +1,75 @@
-//! Creates the topics of the plan, through any shard.
+//! Creates the topics of the plan through any shard, and later deletes some, makes them anew and lets them grow.
 
-use super::links::Links;
+use std::collections::VecDeque;
+
+use super::links::{Answer, Links};
 use super::{Ctx, Input};
-use crate::model::ErrorCode;
-use crate::sim::plan::TopicPlan;
+use crate::model::{ErrorCode, Instant, TopicId};
+use crate::sim::plan::{AdminPlan, TopicPlan};
 use crate::wire::ApiKey;
+use crate::wire::msg::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
+use crate::wire::msg::create_partitions_response::CreatePartitionsResponse;
 use crate::wire::msg::create_topics_request::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
 use crate::wire::msg::create_topics_response::CreateTopicsResponse;
+use crate::wire::msg::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
+use crate::wire::msg::delete_topics_response::DeleteTopicsResponse;
+
+/// A topic has no more partitions than this.
+const PARTITIONS_MAX: i32 = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Job {
+    Create(usize),
+    /// By id, if it is known and the seed says so.
+    Delete(usize, Option<TopicId>),
+    Grow(usize, i32),
+}
+
+impl Job {
+    fn topic(self) -> usize {
+        match self {
+            Job::Create(topic) | Job::Delete(topic, _) | Job::Grow(topic, _) => topic,
+        }
+    }
+}
 
 pub(crate) struct Admin {
-    links: Links<usize>,
-    /// With whether its creation was answered.
-    topics: Vec<(TopicPlan, bool)>,
+    plan: AdminPlan,
+    links: Links<Job>,
+    topics: Vec<TopicPlan>,
+    /// What is to be done, in order; the first one until it is known to be done.
+    jobs: VecDeque<Job>,
+    /// The ids of the topics, where an answer gave them.
+    ids: Vec<Option<TopicId>>,
     asking: bool,
+    /// How often the first job was asked for.
+    asks: u32,
+    not_before: Instant,
 }
 
 impl Admin {
-    pub fn new(topics: &[TopicPlan]) -> Admin {
+    pub fn new(plan: AdminPlan, topics: &[TopicPlan]) -> Admin {
         Admin {
+            plan,
             links: Links::new(),
-            topics: topics.iter().map(|topic| (topic.clone(), false)).collect(),
+            topics: topics.to_vec(),
+            jobs: (0..topics.len()).map(Job::Create).collect(),
+            ids: vec![None; topics.len()],
             asking: false,
+            asks: 0,
+            not_before: Instant(0),
         }
     }
 
     pub fn is_done(&self) -> bool {
-        self.topics.iter().all(|(_, done)| *done) && !self.asking
+        self.jobs.is_empty() && !self.asking
     }
 
     pub fn waits_for(&self) -> String {
-        match self.topics.iter().find(|(_, done)| !done) {
-            Some((topic, _)) => format!("the creation of topic {}", topic.name),
+        match self.jobs.front() {
+            Some(job) => format!("{job:?}, {}", self.links.describe()),
             None => "an answer".into(),
         }
     }
@@ -43,11 +80,7 @@ impl Admin {
             Input::Bytes(conn, bytes) => {
                 for answer in self.links.bytes(ctx, conn, &bytes) {
                     self.asking = false;
-                    let mut r = answer.reader();
-                    match CreateTopicsResponse::decode(&mut r, answer.version) {
-                        Ok(response) => self.created(&response, answer.tag, ctx),
-                        Err(e) => ctx.fail(format!("CreateTopics cannot be read: {e}")),
-                    }
+                    self.answered(&answer, ctx);
                 }
             }
             Input::Gone(conn) => {
@@ -56,11 +89,44 @@ impl Admin {
                 }
             }
         }
-        self.create_next(ctx);
+        if self.plan.cut_one_in > 0
+            && !ctx.calm
+            && ctx.rng.one_in(self.plan.cut_one_in)
+            && !self.links.cut(ctx).is_empty()
+        {
+            self.asking = false;
+        }
+        if self.jobs.is_empty() && !ctx.calm && self.plan.pause_ms.1 > 0 {
+            self.think(ctx);
+        }
+        self.ask(ctx);
     }
 
-    fn create_next(&mut self, ctx: &mut Ctx<'_>) {
-        let Some(index) = self.topics.iter().position(|(_, done)| !done) else {
+    /// Something new, after a pause.
+    fn think(&mut self, ctx: &mut Ctx<'_>) {
+        if self.not_before == Instant(0) {
+            let (from, to) = self.plan.pause_ms;
+            self.not_before = ctx.now.after_ms(ctx.rng.range(from, to));
+        }
+        if ctx.now < self.not_before {
+            return ctx.wake_in(self.not_before.0 - ctx.now.0);
+        }
+        self.not_before = Instant(0);
+        let topic = ctx.rng.below(self.topics.len() as u64) as usize;
+        if ctx.rng.one_in(2) {
+            let more = self.topics[topic].partitions + ctx.rng.range(1, 3) as i32;
+            if more <= PARTITIONS_MAX {
+                self.jobs.push_back(Job::Grow(topic, more));
+            }
+            return ctx.wake_in(1);
+        }
+        let id = self.ids[topic].filter(|_| ctx.rng.one_in(2));
+        self.jobs.push_back(Job::Delete(topic, id));
+        self.jobs.push_back(Job::Create(topic));
+    }
+
+    fn ask(&mut self, ctx: &mut Ctx<'_>) {
+        let Some(job) = self.jobs.front().copied() else {
             return;
         };
         if self.asking {
@@ -71,56 +137,180 @@ impl Admin {
             return;
         }
         let shard = ctx.rng.below(ctx.shards as u64) as usize;
-        let version = ctx.rng.range(2, 8) as i16;
-        let topic = &self.topics[index].0;
-        self.asking = self.links.call(
-            ctx,
-            shard,
-            ApiKey::CreateTopics,
-            version,
-            Some(index),
-            |w, v| {
-                let configs = topic
-                    .configs
-                    .iter()
-                    .map(|(name, value)| CreatableTopicConfig {
-                        name: (*name).into(),
-                        value: Some(value.as_str().into()),
-                    });
-                let topic = CreatableTopic {
-                    name: topic.name.as_str().into(),
-                    num_partitions: topic.partitions,
-                    replication_factor: 1,
-                    configs: configs.collect(),
-                    ..Default::default()
+        let timeout_ms = if ctx.rng.one_in(4) { 10 } else { 1_000 };
+        let topic = &self.topics[job.topic()];
+        ctx.trace
+            .say(ctx.now, || format!("  client {} asks for {job:?}", ctx.me));
+        self.asking = match job {
+            Job::Create(_) => {
+                let version = ctx.rng.range(2, 8) as i16;
+                ctx.oracle.topics.creating(&topic.name, &topic.configs);
+                let api = ApiKey::CreateTopics;
+                self.links
+                    .call(ctx, shard, api, version, Some(job), |w, v| {
+                        creation(topic, timeout_ms).encode(w, v)
+                    })
+            }
+            Job::Delete(_, id) => {
+                let version = match id {
+                    Some(_) => 6,
+                    None => ctx.rng.range(1, 7) as i16,
                 };
-                let request = CreateTopicsRequest {
-                    topics: vec![topic],
-                    timeout_ms: 1_000,
-                    ..Default::default()
-                };
-                request.encode(w, v);
-            },
-        );
+                ctx.oracle.topics.deleting(&topic.name);
+                let api = ApiKey::DeleteTopics;
+                self.links
+                    .call(ctx, shard, api, version, Some(job), |w, v| {
+                        deletion(&topic.name, id, timeout_ms, v).encode(w, v)
+                    })
+            }
+            Job::Grow(_, count) => {
+                let version = ctx.rng.below(4) as i16;
+                let api = ApiKey::CreatePartitions;
+                self.links
+                    .call(ctx, shard, api, version, Some(job), |w, v| {
+                        let topic = CreatePartitionsTopic {
+                            name: topic.name.as_str().into(),
+                            count,
+                            assignments: None,
+                        };
+                        let request = CreatePartitionsRequest {
+                            topics: vec![topic],
+                            timeout_ms,
+                            validate_only: false,
+                        };
+                        request.encode(w, v);
+                    })
+            }
+        };
+        self.asks += u32::from(self.asking);
     }
 
-    fn created(&mut self, response: &CreateTopicsResponse<'_>, index: usize, ctx: &mut Ctx<'_>) {
-        let (topic, done) = &mut self.topics[index];
-        let Some(result) = response.topics.iter().find(|t| t.name == topic.name) else {
-            return ctx.fail(format!("CreateTopics does not name {}", topic.name));
+    fn answered(&mut self, answer: &Answer<Job>, ctx: &mut Ctx<'_>) {
+        let mut r = answer.reader();
+        let job = answer.tag;
+        let name = self.topics[job.topic()].name.clone();
+        let (error, id) = match job {
+            Job::Create(_) => match CreateTopicsResponse::decode(&mut r, answer.version) {
+                Ok(response) => match response.topics.iter().find(|t| t.name == name) {
+                    Some(topic) => (topic.error_code, topic.topic_id),
+                    None => return ctx.fail(format!("CreateTopics does not name {name}")),
+                },
+                Err(e) => return ctx.fail(format!("CreateTopics cannot be read: {e}")),
+            },
+            Job::Delete(_, id) => match DeleteTopicsResponse::decode(&mut r, answer.version) {
+                Ok(response) => match response.responses.first() {
+                    Some(topic) if topic.name.as_deref() == Some(name.as_str()) => {
+                        (topic.error_code, topic.topic_id)
+                    }
+                    // An id that is not known has no name.
+                    Some(topic) if id == Some(topic.topic_id) => (topic.error_code, topic.topic_id),
+                    _ => return ctx.fail(format!("DeleteTopics does not name {name}")),
+                },
+                Err(e) => return ctx.fail(format!("DeleteTopics cannot be read: {e}")),
+            },
+            Job::Grow(..) => match CreatePartitionsResponse::decode(&mut r, answer.version) {
+                Ok(response) => match response.results.iter().find(|t| t.name == name) {
+                    Some(topic) => (topic.error_code, TopicId::default()),
+                    None => return ctx.fail(format!("CreatePartitions does not name {name}")),
+                },
+                Err(e) => return ctx.fail(format!("CreatePartitions cannot be read: {e}")),
+            },
         };
-        match ErrorCode::from_code(result.error_code) {
-            ErrorCode::None => {
-                *done = true;
-                if !result.topic_id.is_zero() {
-                    ctx.oracle.topic_created(&topic.name, result.topic_id);
-                }
+        self.decided(job, ErrorCode::from_code(error), id, ctx);
+    }
+
+    fn decided(&mut self, job: Job, error: ErrorCode, id: TopicId, ctx: &mut Ctx<'_>) {
+        let index = job.topic();
+        let topic = &mut self.topics[index];
+        let again = self.asks > 1;
+        let partitions = topic.partitions as usize;
+        ctx.trace.say(ctx.now, || {
+            format!("  client {} hears {error:?} of {job:?}", ctx.me)
+        });
+        match (job, error) {
+            (Job::Create(_), ErrorCode::None) => {
+                ctx.oracle.topics.created(&topic.name, id, partitions, true);
+                self.ids[index] = (!id.is_zero()).then_some(id);
             }
             // An earlier attempt whose answer was lost.
-            ErrorCode::TopicAlreadyExists => *done = true,
-            ErrorCode::RequestTimedOut | ErrorCode::NotController => {}
-            ErrorCode::KafkaStorageError if ctx.oracle.refusals_allowed => {}
-            error => ctx.fail(format!("CreateTopics of {}: {}", topic.name, error.name())),
+            (Job::Create(_), ErrorCode::TopicAlreadyExists) if again => {
+                ctx.oracle
+                    .topics
+                    .created(&topic.name, id, partitions, false);
+            }
+            (Job::Delete(..), ErrorCode::None) => {
+                ctx.oracle.topics.deleted(&topic.name, true);
+                self.ids[index] = None;
+                // What is made under its name need not be like it.
+                topic.partitions = ctx.rng.range(1, 5) as i32;
+            }
+            (Job::Delete(..), ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId)
+                if again =>
+            {
+                ctx.oracle.topics.deleted(&topic.name, false);
+                self.ids[index] = None;
+            }
+            (Job::Grow(_, count), ErrorCode::None) => {
+                topic.partitions = count;
+                ctx.oracle.topics.grown(&topic.name, count as usize);
+            }
+            (Job::Grow(_, count), ErrorCode::InvalidPartitions) if again => {
+                topic.partitions = count;
+            }
+            (_, ErrorCode::RequestTimedOut | ErrorCode::NotController) => return,
+            (_, ErrorCode::KafkaStorageError) if ctx.oracle.refusals_allowed => return,
+            (job, error) => {
+                let name = &topic.name;
+                return ctx.fail(format!("{job:?} of {name}: {}", error.name()));
+            }
         }
+        self.asks = 0;
+        self.jobs.pop_front();
+        // Not always at once: others meet a topic that is gone.
+        let pause = ctx.rng.range(1, 30_000);
+        ctx.wake_in(pause);
     }
+}
+
+fn creation(topic: &TopicPlan, timeout_ms: i32) -> CreateTopicsRequest<'_> {
+    let configs = topic
+        .configs
+        .iter()
+        .map(|(name, value)| CreatableTopicConfig {
+            name: (*name).into(),
+            value: Some(value.as_str().into()),
+        });
+    let topic = CreatableTopic {
+        name: topic.name.as_str().into(),
+        num_partitions: topic.partitions,
+        replication_factor: 1,
+        configs: configs.collect(),
+        ..Default::default()
+    };
+    CreateTopicsRequest {
+        topics: vec![topic],
+        timeout_ms,
+        ..Default::default()
+    }
+}
+
+fn deletion(
+    name: &str,
+    id: Option<TopicId>,
+    timeout_ms: i32,
+    version: i16,
+) -> DeleteTopicsRequest<'_> {
+    let mut request = DeleteTopicsRequest {
+        timeout_ms,
+        ..Default::default()
+    };
+    if version < 6 {
+        request.topic_names = vec![name.into()];
+        return request;
+    }
+    request.topics = vec![DeleteTopicState {
+        name: id.is_none().then(|| name.into()),
+        topic_id: id.unwrap_or_default(),
+    }];
+    request
 }

@@ -1,17 +1,23 @@
 //! A consumer: fetches with or without sessions and checks every byte against what was sent.
 
+use std::collections::BTreeMap;
+
 use super::links::{Answer, Links};
 use super::view::View;
 use super::{ByPart, Ctx, Input};
-use crate::model::{ErrorCode, Instant};
-use crate::sim::oracle::name;
+use crate::model::{ErrorCode, Instant, TopicPartition};
+use crate::sim::oracle::{ProbeKnown, name};
 use crate::sim::plan::{ConsumerPlan, TopicPlan};
+use crate::sim::topics::Asked as NameAsked;
 use crate::wire::ApiKey;
-use crate::wire::msg::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
+use crate::wire::msg::fetch_request::{FetchPartition, FetchRequest, FetchTopic, ForgottenTopic};
 use crate::wire::msg::fetch_response::{FetchResponse, PartitionData};
 
 /// Topics come by id from this version of Fetch on.
 const TOPIC_IDS_SINCE: i16 = 13;
+
+/// The log's start is in answers from this version on.
+const LOG_START_SINCE: i16 = 5;
 
 #[derive(Clone, Debug)]
 enum Tag {
@@ -26,10 +32,11 @@ enum Tag {
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     at: (usize, i32),
+    tp: TopicPartition,
     offset: i64,
-    high_watermark: i64,
-    /// In the life of the process that it was asked in.
-    life: u64,
+    known: ProbeKnown,
+    /// What was known of the topic's name, if it is asked for by name.
+    by_name: Option<NameAsked>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +53,7 @@ struct Session {
     id: i32,
     epoch: i32,
     /// What the shard believes that we want.
-    told: ByPart<i64>,
+    told: BTreeMap<((usize, i32), TopicPartition), i64>,
 }
 
 pub(crate) struct Consumer {
@@ -54,7 +61,7 @@ pub(crate) struct Consumer {
     links: Links<Tag>,
     view: View,
     positions: ByPart<Position>,
-    sessions: std::collections::BTreeMap<usize, Session>,
+    sessions: BTreeMap<usize, Session>,
     /// Reads everything once, in the calm, and is done.
     judge: bool,
     stopped: bool,
@@ -120,6 +127,8 @@ impl Consumer {
             let lost = self.links.cut(ctx);
             self.lost(lost);
         }
+        // Topics grow, and are made anew.
+        self.view.stale |= !ctx.calm && ctx.rng.one_in(50);
         self.view.refresh(ctx, &mut self.links, Tag::Metadata);
         if !self.stopped && self.retry_at <= ctx.now {
             self.fetch_all(ctx);
@@ -143,7 +152,7 @@ impl Consumer {
 
     fn fetch_all(&mut self, ctx: &mut Ctx<'_>) {
         let life = ctx.oracle.life;
-        let mut by_shard: std::collections::BTreeMap<usize, Vec<Asked>> = Default::default();
+        let mut by_shard: BTreeMap<usize, Vec<Asked>> = Default::default();
         let parts: Vec<(usize, i32)> = self
             .view
             .topics()
@@ -168,11 +177,14 @@ impl Consumer {
             if self.judge && position.at_end {
                 continue;
             }
+            let by_name = (self.plan.version < TOPIC_IDS_SINCE)
+                .then(|| ctx.oracle.topics.asked(self.view.name(at.0)));
             let asked = Asked {
                 at,
+                tp,
                 offset: position.offset,
-                high_watermark: ctx.oracle.high_watermark_of(tp),
-                life,
+                known: ctx.oracle.probe(tp),
+                by_name,
             };
             by_shard.entry(leader).or_default().push(asked);
         }
@@ -196,17 +208,12 @@ impl Consumer {
         let mut topics: Vec<FetchTopic<'static>> = Vec::new();
         let mut told = Vec::new();
         for item in &asked {
-            if session.epoch > 0 && session.told.get(&item.at) == Some(&item.offset) {
+            if session.epoch > 0 && session.told.get(&(item.at, item.tp)) == Some(&item.offset) {
                 continue;
             }
-            told.push((item.at, item.offset));
+            told.push(((item.at, item.tp), item.offset));
             let (id, name) = match plan.version >= TOPIC_IDS_SINCE {
-                true => (
-                    self.view
-                        .topic(item.at.0)
-                        .map_or(Default::default(), |t| t.id),
-                    String::new(),
-                ),
+                true => (item.tp.topic, String::new()),
                 false => (Default::default(), self.view.name(item.at.0).to_string()),
             };
             let partition = FetchPartition {
@@ -225,15 +232,20 @@ impl Consumer {
                 }),
             }
         }
+        let forgotten = match session.epoch > 0 {
+            true => forget(session, &asked, plan.version, &self.view),
+            false => Vec::new(),
+        };
         let request = FetchRequest {
             replica_id: -1,
             max_wait_ms: plan.max_wait_ms,
             min_bytes: plan.min_bytes,
             max_bytes: plan.bytes_max,
-            isolation_level: 0,
+            isolation_level: plan.isolation_level,
             session_id: session.id,
             session_epoch: session.epoch,
             topics,
+            forgotten_topics_data: forgotten,
             ..Default::default()
         };
         ctx.trace.say(ctx.now, || {
@@ -246,15 +258,22 @@ impl Consumer {
             .call(ctx, shard, ApiKey::Fetch, plan.version, tag, |w, v| {
                 request.encode(w, v)
             });
-        if sent {
-            session.told.extend(told);
+        match sent {
+            true => session.told.extend(told),
+            // What was to be forgotten is not.
+            false => drop(self.sessions.remove(&shard)),
         }
     }
 
     fn answered(&mut self, answer: Answer<Tag>, ctx: &mut Ctx<'_>) {
         let mut r = answer.reader();
         match &answer.tag {
-            Tag::Metadata => self.view.answered(ctx, &answer),
+            Tag::Metadata => {
+                self.view.answered(ctx, &answer);
+                for topic in self.view.take_renewed() {
+                    self.positions.retain(|at, _| at.0 != topic);
+                }
+            }
             Tag::Fetch { shard, asked } => match FetchResponse::decode(&mut r, answer.version) {
                 Ok(response) => self.fetched(*shard, asked, &response, ctx),
                 Err(e) => ctx.fail(format!("Fetch cannot be read: {e}")),
@@ -292,11 +311,14 @@ impl Consumer {
         }
         for topic in &response.responses {
             for partition in &topic.partitions {
-                let at = self
-                    .view
-                    .find(&topic.topic, topic.topic_id)
-                    .map(|topic| (topic, partition.partition_index));
-                match asked.iter().find(|asked| Some(asked.at) == at) {
+                let is_it = |asked: &&Asked| {
+                    asked.tp.partition == partition.partition_index
+                        && match topic.topic_id.is_zero() {
+                            true => self.view.name(asked.at.0) == topic.topic,
+                            false => asked.tp.topic == topic.topic_id,
+                        }
+                };
+                match asked.iter().find(is_it) {
                     Some(asked) => self.partition(*asked, partition, ctx),
                     None => ctx.fail(format!(
                         "Fetch names {} {} {}, nobody asked",
@@ -308,10 +330,8 @@ impl Consumer {
     }
 
     fn partition(&mut self, asked: Asked, said: &PartitionData<'_>, ctx: &mut Ctx<'_>) {
-        let Some(tp) = self.view.tp(asked.at) else {
-            return;
-        };
-        if asked.life != ctx.oracle.life {
+        let tp = asked.tp;
+        if asked.known.life != ctx.oracle.life {
             return;
         }
         match ErrorCode::from_code(said.error_code) {
@@ -321,6 +341,28 @@ impl Consumer {
             | ErrorCode::UnknownTopicId => {
                 self.view.stale = true;
                 self.retry_at = ctx.now.after_us(ctx.rng.range(500, 10_000));
+                return;
+            }
+            // By name it may be another topic, with fewer records.
+            ErrorCode::OffsetOutOfRange
+                if asked.by_name.is_some_and(|since| {
+                    let name = self.view.name(asked.at.0);
+                    !ctx.oracle.topics.is_surely(name, tp.topic, since)
+                }) =>
+            {
+                self.view.stale = true;
+                self.retry_at = ctx.now.after_us(ctx.rng.range(500, 10_000));
+                return;
+            }
+            // Old segments went: on from where the log begins now.
+            ErrorCode::OffsetOutOfRange if asked.offset < ctx.oracle.start_of(tp) => {
+                let start = ctx.oracle.start_of(tp);
+                if let Some(position) = self.positions.get_mut(&asked.at)
+                    && self.view.tp(asked.at) == Some(tp)
+                {
+                    position.offset = start;
+                    position.at_end = false;
+                }
                 return;
             }
             ErrorCode::KafkaStorageError if ctx.oracle.refusals_allowed => {
@@ -336,8 +378,30 @@ impl Consumer {
                 ));
             }
         }
+        match asked.by_name {
+            // By name the answer may be of another topic than was meant.
+            Some(since) => {
+                let name = self.view.name(asked.at.0);
+                if !ctx.oracle.topics.is_surely(name, tp.topic, since) {
+                    return;
+                }
+            }
+            None => ctx.oracle.served(tp, asked.known),
+        }
         ctx.oracle
-            .high_watermark(tp, said.high_watermark, asked.high_watermark);
+            .high_watermark(tp, said.high_watermark, asked.known.high_watermark);
+        // No transaction is open, so readers of either isolation see the same.
+        if said.last_stable_offset != said.high_watermark {
+            ctx.fail(format!(
+                "Fetch of {}: the last stable offset is {}, the high watermark {}",
+                name(tp),
+                said.last_stable_offset,
+                said.high_watermark
+            ));
+        }
+        if self.plan.version >= LOG_START_SINCE {
+            ctx.oracle.start_is(tp, said.log_start_offset, asked.known);
+        }
         let bytes = said.records.as_bytes();
         let next = ctx
             .oracle
@@ -345,9 +409,42 @@ impl Consumer {
         if self.judge {
             ctx.oracle.checked(tp, next);
         }
+        if self.view.tp(asked.at) != Some(tp) {
+            return;
+        }
         if let Some(position) = self.positions.get_mut(&asked.at) {
             position.offset = next;
             position.at_end = next >= said.high_watermark;
         }
     }
+}
+
+/// What the session has and nobody wants any more.
+fn forget(
+    session: &mut Session,
+    asked: &[Asked],
+    version: i16,
+    view: &View,
+) -> Vec<ForgottenTopic<'static>> {
+    let by_id = version >= TOPIC_IDS_SINCE;
+    let wanted = |at: (usize, i32), tp: TopicPartition| {
+        let same = |a: &Asked| if by_id { a.tp == tp } else { a.at == at };
+        asked.iter().any(same)
+    };
+    let mut forgotten = Vec::new();
+    session.told.retain(|(at, tp), _| {
+        let keep = asked.iter().any(|a| a.tp == *tp);
+        if !keep && !wanted(*at, *tp) {
+            forgotten.push(ForgottenTopic {
+                topic: match by_id {
+                    true => Default::default(),
+                    false => view.name(at.0).to_string().into(),
+                },
+                topic_id: if by_id { tp.topic } else { Default::default() },
+                partitions: vec![tp.partition],
+            });
+        }
+        keep
+    });
+    forgotten
 }

@@ -113,7 +113,9 @@ impl<T> Links<T> {
         let mut w = Writer::new();
         header.encode(&mut w);
         body(&mut w, version);
-        let frame = w.into_bytes();
+        let body = w.into_bytes();
+        let mut frame = (body.len() as u32).to_be_bytes().to_vec();
+        frame.extend_from_slice(&body);
         ctx.trace.event(
             ctx.now,
             "request",

@@ -3,14 +3,18 @@
 mod admin;
 mod consumer;
 mod links;
+mod prober;
 mod producer;
+mod vandal;
 mod view;
 
 use std::collections::BTreeMap;
 
 pub(super) use admin::Admin;
 pub(super) use consumer::Consumer;
+pub(super) use prober::Prober;
 pub(super) use producer::Producer;
+pub(super) use vandal::Vandal;
 
 use super::net::Net;
 use super::oracle::Oracle;
@@ -36,7 +40,6 @@ pub(super) struct Ctx<'a> {
     pub shards: usize,
     /// No more faults come and no more batches are made.
     pub calm: bool,
-    /// The process had to refuse or fence something in this life.
     pub wake_at: &'a mut Option<Instant>,
     /// Acknowledgements that reached clients.
     pub acks: &'a mut u64,
@@ -65,6 +68,8 @@ pub(super) enum Client {
     Admin(Admin),
     Producer(Producer),
     Consumer(Consumer),
+    Prober(Prober),
+    Vandal(Vandal),
 }
 
 impl Client {
@@ -73,6 +78,8 @@ impl Client {
             Client::Admin(client) => client.on(input, ctx),
             Client::Producer(client) => client.on(input, ctx),
             Client::Consumer(client) => client.on(input, ctx),
+            Client::Prober(client) => client.on(input, ctx),
+            Client::Vandal(client) => client.on(input, ctx),
         }
     }
 
@@ -82,6 +89,8 @@ impl Client {
             Client::Admin(client) => client.is_done(),
             Client::Producer(client) => client.is_done(),
             Client::Consumer(client) => client.is_done(),
+            Client::Prober(client) => client.is_done(),
+            Client::Vandal(client) => client.is_done(),
         }
     }
 
@@ -91,6 +100,8 @@ impl Client {
             Client::Admin(client) => client.waits_for(),
             Client::Producer(client) => client.waits_for(),
             Client::Consumer(client) => client.waits_for(),
+            Client::Prober(client) => client.waits_for(),
+            Client::Vandal(client) => client.waits_for(),
         }
     }
 }

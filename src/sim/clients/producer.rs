@@ -9,9 +9,10 @@ use super::links::{Answer, Links};
 use super::view::View;
 use super::{ByPart, Ctx, Input};
 use crate::batch::Builder;
-use crate::model::{ErrorCode, Instant};
-use crate::sim::oracle::{BatchId, EPOCH_MS, Promise};
+use crate::model::{ErrorCode, Instant, TopicPartition};
+use crate::sim::oracle::{BatchId, EPOCH_MS, ProbeKnown, Promise};
 use crate::sim::plan::{ProducerPlan, TopicPlan, pick};
+use crate::sim::topics::Asked as NameAsked;
 use crate::wire::msg::init_producer_id_request::InitProducerIdRequest;
 use crate::wire::msg::init_producer_id_response::InitProducerIdResponse;
 use crate::wire::msg::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
@@ -29,8 +30,17 @@ const TOPIC_IDS_SINCE: i16 = 13;
 enum Tag {
     Metadata,
     ProducerId,
-    /// Partitions and their batches.
-    Produce(Vec<((usize, i32), BatchId)>),
+    /// Partitions and their batches, and what was known of the names of their topics, if they were sent by name.
+    Produce(Vec<Item>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    at: (usize, i32),
+    tp: TopicPartition,
+    batch: BatchId,
+    known: ProbeKnown,
+    by_name: Option<NameAsked>,
 }
 
 struct Undecided {
@@ -119,8 +129,8 @@ impl Producer {
                 Tag::ProducerId => self.id = Id::None,
                 Tag::Produce(items) => {
                     self.view.stale = true;
-                    for (at, batch) in items {
-                        self.settle(at, batch, ctx);
+                    for item in items {
+                        self.settle(item.at, item.batch, ctx);
                     }
                 }
             }
@@ -132,6 +142,8 @@ impl Producer {
             let lost = self.links.cut(ctx);
             self.lost(lost, ctx);
         }
+        // Topics grow, and are made anew.
+        self.view.stale |= !ctx.calm && ctx.rng.one_in(100);
         self.view.refresh(ctx, &mut self.links, Tag::Metadata);
         self.ask_id(ctx);
         if self.view.is_complete() && !ctx.calm {
@@ -178,6 +190,10 @@ impl Producer {
             return;
         };
         let at = (topic, ctx.rng.below(known.leaders.len() as u64) as i32);
+        let meant = TopicPartition {
+            topic: known.id,
+            partition: at.1,
+        };
         let mut builder = Builder::new().codec(self.plan.codec);
         let part = self.parts.entry(at).or_default();
         part.losses.get_or_insert(ctx.oracle.power_losses);
@@ -214,7 +230,7 @@ impl Producer {
             idempotent: self.plan.idempotent,
         };
         let bytes = builder.build_with(ctx.codecs);
-        let batch = ctx.oracle.batch(bytes.into(), promise);
+        let batch = ctx.oracle.batch(bytes.into(), promise, meant);
         part.undecided.push_back(Undecided {
             batch,
             in_flight: false,
@@ -224,7 +240,8 @@ impl Producer {
     /// Sends one request, if there is something to send. False: nothing more for now.
     fn send(&mut self, ctx: &mut Ctx<'_>) -> bool {
         let mut shard = None;
-        let mut items: Vec<((usize, i32), BatchId)> = Vec::new();
+        let mut items: Vec<Item> = Vec::new();
+        let by_name = self.plan.version < TOPIC_IDS_SINCE;
         for (at, part) in &mut self.parts {
             let flying = part.undecided.iter().any(|u| u.in_flight);
             if part.settling {
@@ -236,7 +253,7 @@ impl Producer {
             if flying && !part.going && self.plan.idempotent {
                 continue;
             }
-            let Some(leader) = self.view.leader(*at) else {
+            let (Some(leader), Some(tp)) = (self.view.leader(*at), self.view.tp(*at)) else {
                 continue;
             };
             if leader >= ctx.shards || shard.is_some_and(|shard| shard != leader) {
@@ -250,7 +267,13 @@ impl Producer {
                 continue;
             };
             shard = Some(leader);
-            items.push((*at, next.batch));
+            items.push(Item {
+                at: *at,
+                tp,
+                batch: next.batch,
+                known: ctx.oracle.probe(tp),
+                by_name: by_name.then(|| ctx.oracle.topics.asked(self.view.name(at.0))),
+            });
             if items.len() >= PARTITIONS_MAX {
                 break;
             }
@@ -265,8 +288,8 @@ impl Producer {
         if !sent {
             return false;
         }
-        for (at, batch) in items {
-            ctx.oracle.sent(batch);
+        for Item { at, batch, .. } in items {
+            ctx.oracle.sent(batch, by_name);
             let part = self.parts.get_mut(&at).expect("it has a batch");
             if acks == 0 {
                 part.undecided.retain(|u| u.batch != batch);
@@ -280,13 +303,13 @@ impl Producer {
     /// Writes the body of a Produce.
     fn request(
         &self,
-        items: &[((usize, i32), BatchId)],
+        items: &[Item],
         ctx: &Ctx<'_>,
     ) -> impl FnOnce(&mut crate::wire::Writer, i16) + use<> {
         let mut topics: Vec<TopicProduceData<'static>> = Vec::new();
-        for (at, batch) in items {
+        for Item { at, tp, batch, .. } in items {
             let id = match self.plan.version >= TOPIC_IDS_SINCE {
-                true => self.view.topic(at.0).map_or(Default::default(), |t| t.id),
+                true => tp.topic,
                 false => Default::default(),
             };
             let name = self.view.name(at.0).to_string();
@@ -318,7 +341,12 @@ impl Producer {
     fn answered(&mut self, answer: Answer<Tag>, ctx: &mut Ctx<'_>) {
         let mut r = answer.reader();
         match &answer.tag {
-            Tag::Metadata => self.view.answered(ctx, &answer),
+            Tag::Metadata => {
+                self.view.answered(ctx, &answer);
+                for topic in self.view.take_renewed() {
+                    self.renewed(topic);
+                }
+            }
             Tag::ProducerId => match InitProducerIdResponse::decode(&mut r, answer.version) {
                 Ok(response) => self.id_came(&response, ctx),
                 Err(e) => ctx.fail(format!("InitProducerId cannot be read: {e}")),
@@ -342,21 +370,18 @@ impl Producer {
         }
     }
 
-    fn produced(
-        &mut self,
-        response: &ProduceResponse<'_>,
-        items: &[((usize, i32), BatchId)],
-        ctx: &mut Ctx<'_>,
-    ) {
+    fn produced(&mut self, response: &ProduceResponse<'_>, items: &[Item], ctx: &mut Ctx<'_>) {
         let mut seen = 0;
         for topic in &response.responses {
             for partition in &topic.partition_responses {
-                let at = self
-                    .view
-                    .find(&topic.name, topic.topic_id)
-                    .map(|topic| (topic, partition.index));
-                let item = items.iter().find(|(asked, _)| Some(*asked) == at);
-                let Some((at, batch)) = item else {
+                let is_it = |item: &&Item| {
+                    item.tp.partition == partition.index
+                        && match topic.topic_id.is_zero() {
+                            true => self.view.name(item.at.0) == topic.name,
+                            false => item.tp.topic == topic.topic_id,
+                        }
+                };
+                let Some(item) = items.iter().find(is_it).copied() else {
                     ctx.fail(format!(
                         "Produce names {} {} {}, nobody asked",
                         topic.name, topic.topic_id, partition.index
@@ -364,7 +389,7 @@ impl Producer {
                     continue;
                 };
                 seen += 1;
-                self.decided(*at, *batch, partition, ctx);
+                self.decided(item, partition, ctx);
             }
         }
         if seen != items.len() {
@@ -375,13 +400,8 @@ impl Producer {
         }
     }
 
-    fn decided(
-        &mut self,
-        at: (usize, i32),
-        batch: BatchId,
-        said: &PartitionProduceResponse<'_>,
-        ctx: &mut Ctx<'_>,
-    ) {
+    fn decided(&mut self, item: Item, said: &PartitionProduceResponse<'_>, ctx: &mut Ctx<'_>) {
+        let Item { at, tp, batch, .. } = item;
         let error = ErrorCode::from_code(said.error_code);
         ctx.trace.event(
             ctx.now,
@@ -395,14 +415,24 @@ impl Producer {
         );
         match error {
             ErrorCode::None => {
-                if let Some(tp) = self.view.tp(at) {
+                let surely = item.by_name.is_none_or(|since| {
+                    let name = self.view.name(at.0);
+                    ctx.oracle.topics.is_surely(name, tp.topic, since)
+                });
+                if surely {
                     ctx.oracle.acked(tp, batch, said.base_offset);
+                }
+                if item.by_name.is_none() && item.known.life == ctx.oracle.life {
+                    ctx.oracle.served(tp, item.known);
                 }
                 *ctx.acks += 1;
                 let part = self.parts.entry(at).or_default();
-                part.undecided.retain(|u| u.batch != batch);
-                part.decided += 1;
-                part.going = true;
+                // Not if its topic was found to be another one since.
+                if part.undecided.iter().any(|u| u.batch == batch) {
+                    part.undecided.retain(|u| u.batch != batch);
+                    part.decided += 1;
+                    part.going = true;
+                }
             }
             ErrorCode::NotLeaderOrFollower
             | ErrorCode::UnknownTopicOrPartition
@@ -415,7 +445,8 @@ impl Producer {
                 self.settle(at, batch, ctx)
             }
             ErrorCode::OutOfOrderSequenceNumber if self.plan.idempotent => {
-                self.out_of_order(at, batch, ctx);
+                let since = item.by_name.map(|since| (since, tp));
+                self.out_of_order(at, batch, since, ctx);
             }
             error => ctx.fail(format!("Produce of batch {batch}: {}", error.name())),
         }
@@ -426,22 +457,44 @@ impl Producer {
         let pause = ctx.rng.range(500, 20_000);
         ctx.wake_in(pause);
         let part = self.parts.entry(at).or_default();
-        part.retry_at = ctx.now.after_us(pause);
-        (part.settling, part.going) = (true, false);
+        // Not if its topic was found to be another one since.
         if let Some(u) = part.undecided.iter_mut().find(|u| u.batch == batch) {
             u.in_flight = false;
+            part.retry_at = ctx.now.after_us(pause);
+            (part.settling, part.going) = (true, false);
         }
+    }
+
+    /// The topic of this name is another one: what was undecided is given up, sequences begin anew.
+    fn renewed(&mut self, topic: usize) {
+        if self.plan.idempotent && self.plan.version < TOPIC_IDS_SINCE {
+            // Something of the old sequences may have reached, or may still reach, the new topic.
+            self.id = Id::None;
+            self.parts.clear();
+        }
+        self.parts.retain(|at, _| at.0 != topic);
     }
 
     /// The broker misses a batch before this one: right when one before it failed, else it forgot what it had
     /// acknowledged, which it may only where nobody asked for more.
-    fn out_of_order(&mut self, at: (usize, i32), batch: BatchId, ctx: &mut Ctx<'_>) {
+    fn out_of_order(
+        &mut self,
+        at: (usize, i32),
+        batch: BatchId,
+        by_name: Option<(NameAsked, TopicPartition)>,
+        ctx: &mut Ctx<'_>,
+    ) {
         let part = self.parts.entry(at).or_default();
         let first = part.undecided.front().is_some_and(|u| u.batch == batch);
         if !first || part.settling {
             return self.settle(at, batch, ctx);
         }
-        let lost = self.write_caching[at.0] && Some(ctx.oracle.power_losses) > part.losses;
+        // A topic of the same name that this producer does not know of yet may have taken some of them.
+        let other = by_name.is_some_and(|(since, tp)| {
+            let name = self.view.name(at.0);
+            !ctx.oracle.topics.is_surely(name, tp.topic, since)
+        });
+        let lost = other || self.write_caching[at.0] && Some(ctx.oracle.power_losses) > part.losses;
         if !lost {
             let decided = part.decided;
             return ctx.fail(format!(

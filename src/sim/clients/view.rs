@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::links::{Answer, Links};
 use super::{Ctx, PROCESS};
 use crate::model::{ErrorCode, TopicId, TopicPartition};
+use crate::sim::topics::Asked;
 use crate::wire::ApiKey;
 use crate::wire::msg::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use crate::wire::msg::metadata_response::MetadataResponse;
@@ -25,6 +26,10 @@ pub(super) struct View {
     topics: BTreeMap<usize, Topic>,
     asking: bool,
     pub stale: bool,
+    /// What was known of each topic when the question under way left.
+    asked: Vec<Asked>,
+    /// Topics that are others than before, since last asked for.
+    renewed: Vec<usize>,
 }
 
 impl View {
@@ -34,7 +39,18 @@ impl View {
             topics: BTreeMap::new(),
             asking: false,
             stale: true,
+            asked: Vec::new(),
+            renewed: Vec::new(),
         }
+    }
+
+    /// Topics that were deleted and made again under the same name: nothing that was known of them is right any more.
+    pub fn take_renewed(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.renewed)
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.names.iter().map(String::as_str).enumerate()
     }
 
     pub fn name(&self, topic: usize) -> &str {
@@ -62,18 +78,6 @@ impl View {
         Some(TopicPartition { topic, partition })
     }
 
-    /// The topic that an answer names, by name or by id.
-    pub fn find(&self, name: &str, id: TopicId) -> Option<usize> {
-        match id.is_zero() {
-            true => self.names.iter().position(|known| known == name),
-            false => self
-                .topics
-                .iter()
-                .find(|(_, topic)| topic.id == id)
-                .map(|(index, _)| *index),
-        }
-    }
-
     pub fn leader(&self, (topic, partition): (usize, i32)) -> Option<usize> {
         *self.topics.get(&topic)?.leaders.get(partition as usize)?
     }
@@ -85,6 +89,11 @@ impl View {
         }
         let shard = ctx.rng.below(ctx.shards as u64) as usize;
         let version = ctx.rng.range(TOPIC_IDS_SINCE as u64, 14) as i16;
+        self.asked = self
+            .names
+            .iter()
+            .map(|name| ctx.oracle.topics.asked(name))
+            .collect();
         let names = &self.names;
         let sent = links.call(ctx, shard, ApiKey::Metadata, version, Some(tag), |w, v| {
             let topics = names.iter().map(|name| MetadataRequestTopic {
@@ -120,7 +129,18 @@ impl View {
                 ctx.fail(format!("Metadata names {name}, nobody asked"));
                 continue;
             };
-            match ErrorCode::from_code(topic.error_code) {
+            let asked = self.asked[index];
+            let error = ErrorCode::from_code(topic.error_code);
+            let shown = match error {
+                ErrorCode::UnknownTopicOrPartition => None,
+                _ => Some((topic.topic_id, topic.partitions.len())),
+            };
+            if error != ErrorCode::LeaderNotAvailable
+                && let Err(wrong) = ctx.oracle.topics.shown(name, shown, asked)
+            {
+                ctx.fail(wrong);
+            }
+            match error {
                 ErrorCode::None => {}
                 // Not created yet, or the shard that was asked does not know of it yet.
                 ErrorCode::UnknownTopicOrPartition | ErrorCode::LeaderNotAvailable => {
@@ -143,7 +163,11 @@ impl View {
                 self.stale |= leader.is_none();
             }
             let id = topic.topic_id;
-            self.topics.insert(index, Topic { id, leaders });
+            ctx.oracle.topics.named(name, id);
+            let before = self.topics.insert(index, Topic { id, leaders });
+            if before.is_some_and(|before| before.id != id) {
+                self.renewed.push(index);
+            }
         }
     }
 }
