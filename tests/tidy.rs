@@ -41,8 +41,9 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     (
         "sim",
+        // net: only the pure part that cuts a stream into frames.
         &[
-            "model", "wire", "batch", "log", "meta", "client", "replica", "quorum", "shard",
+            "model", "wire", "batch", "log", "meta", "client", "replica", "quorum", "shard", "net",
         ],
     ),
     (

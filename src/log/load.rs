@@ -10,21 +10,20 @@ use std::rc::Rc;
 use super::ending::deleted_dir;
 use super::epochs::LeaderEpochs;
 use super::generation::Known;
-use super::index::{Index, Place};
+use super::index::Index;
 use super::op::{DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, FileRef};
 use super::ops::{
     Chain, LogIndex, Task, Then, parse_partition_metadata, partition_metadata, segment_path,
 };
 use super::partition::{Fenced, Log, LogState};
 use super::planted::{Bug, planted};
-use super::producers::{BatchMeta, ProducerStates};
+use super::producers::ProducerStates;
 use super::progress::{self, Progress};
 use super::scan::Scan;
 use super::segment::{Phase, Segment, ceil, floor};
 use super::store::Store;
-use crate::batch::Batch;
+use crate::model::Instant;
 use crate::model::limit::BLOCK_BYTES;
-use crate::model::{Instant, WallMs};
 
 /// How long a directory of another topic is left to whoever has it, and how often it is looked at, milliseconds.
 const MOVE_AWAY_MS: u64 = 2_000;
@@ -670,10 +669,10 @@ impl Store {
         let scan = loading.scan.as_mut().expect("a scan is on");
         let segment = segments.back_mut().expect("one is being read");
         scan.feed(bytes, |at, batch| {
-            note_batch(segment, at, batch, interval);
+            segment.note_batch(at, batch, interval);
             epochs.met(batch.leader_epoch(), batch.base_offset());
             if batch.base_offset() >= *producers_at && !planted(Bug::LoseProducers) {
-                note_producer(producers, batch, now);
+                producers.note_batch(batch, now);
             }
         });
         if scan.done {
@@ -955,55 +954,4 @@ fn lost(known: &Known, end: i64) -> Option<Fenced> {
         known.flushed
     };
     (end < to).then_some(Fenced::Loss { from: end, to })
-}
-
-/// A batch met while walking a segment.
-fn note_batch(segment: &mut Segment, at: u64, batch: &Batch<'_>, interval: u32) {
-    let last = batch.last_offset();
-    if batch.base_offset() == segment.base && batch.max_timestamp() >= 0 {
-        segment.first_timestamp = Some(batch.max_timestamp());
-    }
-    if batch.max_timestamp() > segment.max_timestamp {
-        segment.max_timestamp = batch.max_timestamp();
-        segment.max_timestamp_last = last;
-    }
-    let known = segment
-        .index
-        .places()
-        .last()
-        .is_some_and(|p| u64::from(p.at) >= at);
-    if last - segment.base > i64::from(i32::MAX) || batch.base_offset() < segment.base {
-        return;
-    }
-    let place = Place {
-        base: segment.relative(batch.base_offset()),
-        last: segment.relative(last),
-        at: at as u32,
-    };
-    if known {
-        segment.index.learn(place);
-        segment.index.skip(batch.len() as u32);
-    } else {
-        let newest = (
-            segment.max_timestamp,
-            segment.relative(segment.max_timestamp_last.max(segment.base)),
-        );
-        segment
-            .index
-            .append(place, batch.len() as u32, interval, newest);
-    }
-}
-
-fn note_producer(producers: &mut ProducerStates, batch: &Batch<'_>, seen: WallMs) {
-    if !batch.has_producer_id() || batch.is_control() {
-        return;
-    }
-    let meta = BatchMeta {
-        first_sequence: batch.base_sequence(),
-        last_sequence: batch.last_sequence(),
-        last_offset: batch.last_offset(),
-        offset_delta: batch.last_offset_delta(),
-        timestamp: batch.max_timestamp(),
-    };
-    producers.update(batch.producer_id(), batch.producer_epoch(), meta, seen);
 }

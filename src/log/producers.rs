@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::batch::sequence_after;
+use crate::batch::{Batch, sequence_after};
 use crate::model::{ErrorCode, WallMs};
 
 /// Batches remembered per producer: the most that an idempotent client has in flight.
@@ -262,6 +262,21 @@ impl ProducerStates {
             }
         }
         Some(states)
+    }
+
+    /// A batch met while walking a segment.
+    pub fn note_batch(&mut self, batch: &Batch<'_>, seen: WallMs) {
+        if !batch.has_producer_id() || batch.is_control() {
+            return;
+        }
+        let meta = BatchMeta {
+            first_sequence: batch.base_sequence(),
+            last_sequence: batch.last_sequence(),
+            last_offset: batch.last_offset(),
+            offset_delta: batch.last_offset_delta(),
+            timestamp: batch.max_timestamp(),
+        };
+        self.update(batch.producer_id(), batch.producer_epoch(), meta, seen);
     }
 }
 

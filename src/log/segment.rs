@@ -13,9 +13,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::block::{Block, MemSpan};
-use super::index::Index;
+use super::index::{Index, Place};
 use super::op::FileRef;
 use super::pool::{BLOCK_BYTES_MAX, Pool};
+use crate::batch::Batch;
 use crate::model::limit::BLOCK_BYTES;
 use crate::model::{Instant, WallMs};
 
@@ -315,5 +316,41 @@ impl Segment {
 
     pub fn has_tail(&self) -> bool {
         !self.tail.is_empty()
+    }
+
+    /// A batch met while walking a self.
+    pub fn note_batch(&mut self, at: u64, batch: &Batch<'_>, interval: u32) {
+        let last = batch.last_offset();
+        if batch.base_offset() == self.base && batch.max_timestamp() >= 0 {
+            self.first_timestamp = Some(batch.max_timestamp());
+        }
+        if batch.max_timestamp() > self.max_timestamp {
+            self.max_timestamp = batch.max_timestamp();
+            self.max_timestamp_last = last;
+        }
+        let known = self
+            .index
+            .places()
+            .last()
+            .is_some_and(|p| u64::from(p.at) >= at);
+        if last - self.base > i64::from(i32::MAX) || batch.base_offset() < self.base {
+            return;
+        }
+        let place = Place {
+            base: self.relative(batch.base_offset()),
+            last: self.relative(last),
+            at: at as u32,
+        };
+        if known {
+            self.index.learn(place);
+            self.index.skip(batch.len() as u32);
+        } else {
+            let newest = (
+                self.max_timestamp,
+                self.relative(self.max_timestamp_last.max(self.base)),
+            );
+            self.index
+                .append(place, batch.len() as u32, interval, newest);
+        }
     }
 }
