@@ -657,10 +657,22 @@ fn a_note_that_is_not_of_this_segment_is_not_believed() {
     let mut damaged = rig.disk.file(&note(1)).unwrap();
     damaged[70] ^= 1;
     rig.disk.set_file(&note(1), damaged);
-    let (mut rig, _) = boot(rig, &Config::default(), 2);
+    // No new note is made while it is looked at.
+    let store = StoreConfig {
+        progress_bytes: u64::MAX,
+        ..small()
+    };
+    let mut disk = rig.disk;
+    let opened = replay(&mut disk, 1);
+    let mut rig = Rig::on(disk, store, opened);
+    for partition in 0..2 {
+        rig.open(partition, &Config::default());
+    }
+    rig.settle();
     for partition in 0..2 {
         let log = rig.store.log(tp(partition)).unwrap();
         assert_eq!((log.state(), log.appended()), (&LogState::Ready, 20));
+        assert!(rig.disk.file(&note(partition)).is_none(), "it is gone");
         assert!(!rig.read_from(partition, 0, 20, 1 << 20).is_empty());
     }
 }

@@ -608,7 +608,14 @@ impl Store {
             scan.epoch = -1;
         }
         let progress = loading.progress.take();
-        if let Some(p) = progress.filter(|p| !trusted && p.at <= len) {
+        let progress = progress.filter(|p| !trusted && p.at <= len);
+        if progress.is_none() && loading.noted.remove(&loading.base) {
+            // It must not be believed of what is appended from here on.
+            s.has_note = false;
+            let path = segment_path(&log.dir, loading.base, progress::SUFFIX);
+            loading.trash.push(path);
+        }
+        if let Some(p) = progress {
             scan = Scan::new(p.from.0, p.from.1, -1, !is_last);
             s.index = p.index;
             s.first_timestamp = p.first_timestamp;
@@ -710,6 +717,8 @@ impl Store {
             tracing::warn!(log = %log.dir, base = loading.base, "a segment is not what was noted of it");
             (log.producers, log.producers_at) = (producers, producers_at);
             loading.noted.remove(&loading.base);
+            let path = segment_path(&log.dir, loading.base, progress::SUFFIX);
+            loading.trash.push(path);
             if let Some(mut s) = log.segments.pop_back() {
                 self.doomed.extend(s.file.take());
             }
