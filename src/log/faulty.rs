@@ -264,10 +264,28 @@ impl Disk {
         Some(self.complete(i))
     }
 
+    /// What is complete in place of a close: the shell keeps a file until everything that came before its close is done.
+    fn before_close(&self, i: usize) -> usize {
+        let DiskOp::Close { file } = self.pending[i].op else {
+            return i;
+        };
+        let owner = self.pending[i].owner;
+        let on_it = |p: &Pending| match &p.op {
+            DiskOp::Read { file: of, .. }
+            | DiskOp::Write { file: of, .. }
+            | DiskOp::Flush { file: of }
+            | DiskOp::Allocate { file: of, .. }
+            | DiskOp::Truncate { file: of, .. } => p.owner == owner && *of == file,
+            _ => false,
+        };
+        self.pending.iter().position(on_it).unwrap_or(i)
+    }
+
     fn complete(&mut self, i: usize) -> Completion {
         if self.rng.one_in(3) && !self.ghosts.is_empty() {
             self.land_ghost();
         }
+        let i = self.before_close(i);
         let p = self.pending.remove(i);
         let data = matches!(
             p.op,

@@ -300,6 +300,7 @@ impl Store {
         }
         let base = loading.known.start;
         log.set_ends(base, base);
+        log.start_durable = base;
         log.epochs.assign(loading.leader_epoch, base);
         log.epochs_dirty = true;
         log.written_to = true;
@@ -931,7 +932,15 @@ impl Store {
         }
         let loading = log.loading.take().expect("it is being loaded");
         let start = loading.known.start.clamp(first, end.max(first));
+        // What boot told is durable. After a cut the start may be one that no frame told: where the journal had no place, the
+        // cut left no mark either.
+        let durable = match loading.limit {
+            Some(_) => log.start_durable.min(start),
+            None => start,
+        };
         log.set_ends(start, end);
+        log.start_durable = durable;
+        log.start_pending |= durable < start;
         log.high_watermark = loading.known.high_watermark.clamp(start, end);
         log.epochs.truncate_end(end);
         log.epochs.truncate_start(start);
@@ -948,7 +957,7 @@ impl Store {
 
 impl Log {
     pub(super) fn set_ends(&mut self, start: i64, end: i64) {
-        (self.start, self.start_durable) = (start, start);
+        self.start = start;
         (self.appended, self.written, self.safe, self.flushed) = (end, end, end, end);
         self.high_watermark = self.high_watermark.clamp(start, end);
         self.want_flush_to = end;
