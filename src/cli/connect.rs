@@ -1,5 +1,6 @@
 //! The options by which every tool finds its cluster.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use super::properties::Properties;
@@ -38,6 +39,7 @@ impl Connect {
     pub fn cluster(&self, properties: &mut Properties) -> Result<ClusterConfig, String> {
         let mut config = ClusterConfig {
             bootstrap: parse_bootstrap(&self.bootstrap_server)?,
+            on_outage: Some(trying_again),
             ..Default::default()
         };
         properties.remove("bootstrap.servers");
@@ -54,4 +56,9 @@ impl Connect {
             )),
         }
     }
+}
+
+/// Whoever mistyped an address should not have to wait for the last attempt to hear of it.
+fn trying_again(what: &str) {
+    let _ = writeln!(std::io::stderr(), "corelane: {what}; trying again");
 }

@@ -14,6 +14,7 @@ use crate::model::Instant;
 pub struct Args {
     #[command(flatten)]
     connect: Connect,
+    /// Read this topic
     #[arg(long, short = 't')]
     topic: String,
     /// Only this partition; may be given more than once
@@ -23,7 +24,12 @@ pub struct Args {
     #[arg(long)]
     from_beginning: bool,
     /// earliest, latest, a number (with --partition), or @MILLISECONDS for a time
-    #[arg(long, short = 'o', conflicts_with = "from_beginning")]
+    #[arg(
+        long,
+        short = 'o',
+        conflicts_with = "from_beginning",
+        allow_hyphen_values = true
+    )]
     offset: Option<String>,
     /// Stop after so many records
     #[arg(long, short = 'c')]

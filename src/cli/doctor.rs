@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::Outcome;
+use super::out::say;
 use crate::node::config;
 use crate::node::fit::{self, Verdict};
 
@@ -20,7 +21,7 @@ pub struct Args {
 pub fn run(args: Args) -> Outcome {
     let config = config::load(args.config.as_deref(), &args.settings).map_err(|e| e.to_string())?;
     for warning in &config.warnings {
-        println!("warn   configuration: {warning}");
+        say!("warn   configuration: {warning}");
     }
     let findings = fit::examine(&config);
     for finding in &findings {
@@ -29,19 +30,19 @@ pub fn run(args: Args) -> Outcome {
             Verdict::Poor => "warn ",
             Verdict::Unfit => "FAIL ",
         };
-        println!("{verdict}  {}: {}", finding.what, finding.seen);
+        say!("{verdict}  {}: {}", finding.what, finding.seen);
         if !finding.advice.is_empty() {
-            println!("       -> {}", finding.advice);
+            say!("       -> {}", finding.advice);
         }
     }
     let count = |verdict| findings.iter().filter(|f| f.verdict == verdict).count();
     match (count(Verdict::Unfit), count(Verdict::Poor)) {
-        (0, 0) => println!("This machine is fit."),
+        (0, 0) => say!("This machine is fit."),
         (0, poor) => {
-            println!("This machine can run the broker; {poor} of the above could be better.")
+            say!("This machine can run the broker; {poor} of the above could be better.")
         }
         (unfit, _) => {
-            println!("The broker will not run here before {unfit} of the above are changed.");
+            say!("The broker will not run here before {unfit} of the above are changed.");
             return Ok(ExitCode::FAILURE);
         }
     }

@@ -4,6 +4,7 @@ mod connect;
 mod consume;
 mod demo;
 mod doctor;
+mod out;
 mod perf;
 mod produce;
 mod properties;

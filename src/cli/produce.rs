@@ -7,12 +7,14 @@ use super::Outcome;
 use super::connect::Connect;
 use super::properties::{Properties, unescape};
 use crate::batch::{Codec, Compression};
-use crate::client::{Delivered, Message, Producer, ProducerConfig};
+use crate::client::{Delivered, Error, Message, Producer, ProducerConfig};
+use crate::model::ErrorCode;
 
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     connect: Connect,
+    /// Send to this topic; it is created if the broker creates topics
     #[arg(long, short = 't')]
     topic: String,
     /// Send to this partition only
@@ -211,52 +213,99 @@ pub fn run(args: Args) -> Outcome {
         .collect::<Result<_, _>>()?;
 
     let mut producer = Producer::new(cluster, config).max_block_ms(args.max_block_ms);
-    let topic = producer.topic(&args.topic);
-    let stdin = std::io::stdin();
-    let prompt = stdin.is_terminal();
-    let mut input = stdin.lock();
-    let mut line = Vec::new();
-    let mut number = 0;
-    let mut failures = 0;
-    loop {
-        if prompt {
-            print!(">");
-            let _ = std::io::stdout().flush();
-            // Nothing is left waiting while someone types.
-            failures += report(&producer.finish());
-        }
-        line.clear();
-        let n = input
-            .read_until(b'\n', &mut line)
-            .map_err(|e| e.to_string())?;
-        if n == 0 {
-            break;
-        }
-        number += 1;
-        while line.last().is_some_and(|b| *b == b'\n' || *b == b'\r') {
-            line.pop();
-        }
-        let (mut headers, key, value) = format.parse(&line, number)?;
-        headers.extend(fixed.iter().map(|(k, v)| (k.as_str(), Some(v.as_bytes()))));
-        let message = Message {
-            partition: args.partition,
-            timestamp: wall_ms(),
-            key,
-            value,
-            headers: &headers,
-        };
-        producer.send(topic, &message).map_err(|e| e.to_string())?;
-        if args.sync {
-            failures += report(&producer.finish());
-        } else {
-            failures += report(&producer.poll(producer.now()));
-        }
-    }
-    failures += report(&producer.finish());
+    let lines = Lines {
+        topic: &args.topic,
+        partition: args.partition,
+        sync: args.sync,
+        format,
+        headers: fixed,
+    };
+    let sent = lines.send(&mut producer);
+    // What was read before a line that is none, or before the input broke, is sent all the same.
+    let left = report(&producer.finish());
+    let failures = sent? + left;
     if failures > 0 {
         return Err(format!("{failures} records were not delivered"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where the lines go, and as what.
+struct Lines<'a> {
+    topic: &'a str,
+    partition: Option<i32>,
+    sync: bool,
+    format: LineFormat,
+    /// Of every record.
+    headers: Vec<(String, String)>,
+}
+
+impl Lines<'_> {
+    /// Hands every line of the standard input to the producer; gives how many records failed so far.
+    fn send(&self, producer: &mut Producer) -> Result<u64, String> {
+        let topic = producer.topic(self.topic);
+        let stdin = std::io::stdin();
+        let prompt = stdin.is_terminal();
+        let mut input = stdin.lock();
+        let mut line = Vec::new();
+        let mut number = 0;
+        let mut failures = 0;
+        loop {
+            if prompt {
+                let mut out = std::io::stdout();
+                let _ = out.write_all(b">").and_then(|()| out.flush());
+                // Nothing is left waiting while someone types.
+                failures += report(&producer.finish());
+            }
+            line.clear();
+            let n = input
+                .read_until(b'\n', &mut line)
+                .map_err(|e| e.to_string())?;
+            if n == 0 {
+                return Ok(failures);
+            }
+            number += 1;
+            while line.last().is_some_and(|b| *b == b'\n' || *b == b'\r') {
+                line.pop();
+            }
+            let (mut headers, key, value) = self.format.parse(&line, number)?;
+            headers.extend(
+                self.headers
+                    .iter()
+                    .map(|(k, v)| (k.as_str(), Some(v.as_bytes()))),
+            );
+            let message = Message {
+                partition: self.partition,
+                timestamp: wall_ms(),
+                key,
+                value,
+                headers: &headers,
+            };
+            producer
+                .send(topic, &message)
+                .map_err(|e| not_taken(&e, self.topic))?;
+            if self.sync {
+                failures += report(&producer.finish());
+            } else {
+                failures += report(&producer.poll(producer.now()));
+            }
+        }
+    }
+}
+
+/// Why a record was not taken, and what to do about it.
+fn not_taken(error: &Error, topic: &str) -> String {
+    let unknown = format!("topic {topic}");
+    match error {
+        Error::Broker { code, message }
+            if *code == ErrorCode::UnknownTopicOrPartition && *message == unknown =>
+        {
+            format!(
+                "topic {topic} does not exist, and the broker does not create it: corelane topics create --topic {topic}"
+            )
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Says what failed; gives how many records did.
@@ -265,9 +314,11 @@ fn report(delivered: &[Delivered]) -> u64 {
     for d in delivered {
         if let Err(error) = &d.result {
             failed += d.count;
-            eprintln!(
+            let _ = writeln!(
+                std::io::stderr(),
                 "corelane: {} records to partition {}: {error}",
-                d.count, d.partition
+                d.count,
+                d.partition
             );
         }
     }

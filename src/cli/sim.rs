@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use super::Outcome;
+use super::out::say;
 use crate::log::planted::{BUGS, Bug};
 use crate::sim::{Faults, Options, Report, replay_command, run as run_seed};
 
@@ -31,7 +32,7 @@ pub struct Args {
 pub fn run(args: Args) -> Outcome {
     if args.list_bugs {
         for bug in BUGS {
-            println!("{bug:?}");
+            say!("{bug:?}");
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -49,7 +50,7 @@ pub fn run(args: Args) -> Outcome {
         print(&report);
         if report.failure.is_some() {
             failed += 1;
-            println!("  run it again: {}", replay_command(&options));
+            say!("  run it again: {}", replay_command(&options));
             if bug.is_some() {
                 // Found, which is what was asked for.
                 break;
@@ -63,7 +64,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn print(report: &Report) {
-    println!(
+    say!(
         "seed {} hash {:016x} events {} acknowledged {} starts {} time {} ms: {}",
         report.seed,
         report.hash,

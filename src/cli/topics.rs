@@ -7,6 +7,7 @@ use clap::Subcommand;
 
 use super::Outcome;
 use super::connect::Connect;
+use super::out::say;
 use crate::client::admin::{NewTopic, RESOURCE_TOPIC};
 use crate::client::cluster::Topic;
 use crate::client::{Client, Error};
@@ -64,6 +65,7 @@ struct List {
     /// Names, with `.*` for anything and `,` or `|` between several
     #[arg(long)]
     topic: Option<String>,
+    /// Without the topics that the cluster keeps for itself
     #[arg(long)]
     exclude_internal: bool,
 }
@@ -75,6 +77,7 @@ struct Describe {
     /// Names, with `.*` for anything and `,` or `|` between several
     #[arg(long)]
     topic: Option<String>,
+    /// Without the topics that the cluster keeps for itself
     #[arg(long)]
     exclude_internal: bool,
     /// Only partitions with fewer in-sync replicas than replicas
@@ -172,7 +175,7 @@ fn create(args: Create) -> Result<(), String> {
         .collect();
     for topic in &topics {
         if topic.name.contains('.') || topic.name.contains('_') {
-            println!(
+            say!(
                 "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. To avoid issues it is best to use either, but not both."
             );
         }
@@ -183,7 +186,7 @@ fn create(args: Create) -> Result<(), String> {
     let mut failed = None;
     for (topic, result) in topics.iter().zip(results) {
         match result {
-            Ok(()) => println!("Created topic {}.", topic.name),
+            Ok(()) => say!("Created topic {}.", topic.name),
             Err(e) if args.if_not_exists && e.code() == Some(ErrorCode::TopicAlreadyExists) => {}
             Err(e) => failed = Some(format!("topic {}: {e}", topic.name)),
         }
@@ -236,7 +239,7 @@ fn list(args: List) -> Result<(), String> {
     let mut client = client(&args.connect)?;
     for (name, topic) in matching(&mut client, args.topic.as_deref())? {
         if !(args.exclude_internal && topic.is_internal) {
-            println!("{name}");
+            say!("{name}");
         }
     }
     Ok(())
@@ -271,7 +274,7 @@ fn describe(args: Describe) -> Result<(), String> {
         }
         if !only_partitions {
             let replicas = topic.partitions.first().map_or(0, |p| p.replicas.len());
-            println!(
+            say!(
                 "Topic: {name}\tTopicId: {}\tPartitionCount: {}\tReplicationFactor: {replicas}\tConfigs: {}",
                 topic.id,
                 topic.partitions.len(),
@@ -291,7 +294,7 @@ fn describe(args: Describe) -> Result<(), String> {
                 ..0 => "none".to_string(),
                 leader => leader.to_string(),
             };
-            println!(
+            say!(
                 "\tTopic: {name}\tPartition: {index}\tLeader: {leader}\tReplicas: {}\tIsr: {}\tElr: N/A\tLastKnownElr: N/A",
                 joined(&p.replicas),
                 joined(&p.isr)
@@ -323,7 +326,7 @@ fn delete(args: Delete) -> Result<(), String> {
     let mut failed = None;
     for (name, result) in names.iter().zip(results) {
         match result {
-            Ok(()) => println!("Deleted topic {name}."),
+            Ok(()) => say!("Deleted topic {name}."),
             Err(e) if args.if_exists && e.code() == Some(ErrorCode::UnknownTopicOrPartition) => {}
             Err(e) => failed = Some(format!("topic {name}: {e}")),
         }

@@ -7,7 +7,7 @@ use super::net::Net;
 use super::producer::{
     Delivered, Message, ProducerConfig, ProducerCore, Refused, Sent, TopicHandle,
 };
-use crate::model::Instant;
+use crate::model::{ErrorCode, Instant};
 use crate::wire::{ApiKey, Writer};
 
 /// One request at a time, to any node or to a given one; see `admin` for the calls.
@@ -104,6 +104,9 @@ impl Client {
     }
 }
 
+/// How long a producer waits for a topic that the broker does not know and was allowed to create.
+const UNKNOWN_TOPIC_MS: u64 = 3_000;
+
 /// A producer on this thread. Records are sent while [`Producer::send`], [`Producer::poll`] or [`Producer::flush`] run.
 pub struct Producer {
     core: ProducerCore,
@@ -140,7 +143,7 @@ impl Producer {
 
     /// Hands a record in; gives its partition and index there. Waits for metadata and for room in the buffer.
     pub fn send(&mut self, topic: TopicHandle, message: &Message<'_>) -> Result<(i32, u64), Error> {
-        let mut until = None;
+        let mut begun = None;
         loop {
             let now = self.net.now();
             match self.core.push(topic, message, &self.cluster, now) {
@@ -152,19 +155,34 @@ impl Producer {
                     return Ok(place);
                 }
                 Err(Refused::NoPartition) => {
-                    return Err(Error::Malformed(
-                        "the topic has no such partition".to_string(),
-                    ));
+                    let name = self.core.topic_name(topic);
+                    let partition = message.partition.unwrap_or_default();
+                    return Err(Error::Broker {
+                        code: ErrorCode::UnknownTopicOrPartition,
+                        message: format!("topic {name} has no partition {partition}"),
+                    });
                 }
                 Err(refused) => {
-                    let until = *until.get_or_insert(now.after_ms(self.max_block_ms));
-                    if now >= until {
+                    let begun = *begun.get_or_insert(now);
+                    let until = begun.after_ms(self.max_block_ms);
+                    if now >= until || self.is_refused(topic, begun, now) {
                         let what = self.why_not(topic, refused);
                         return Err(what);
                     }
                     self.step(now.after_ms(100).min(until));
                 }
             }
+        }
+    }
+
+    /// Whether asking for this topic again is pointless.
+    fn is_refused(&self, topic: TopicHandle, begun: Instant, now: Instant) -> bool {
+        let name = self.core.topic_name(topic);
+        match self.cluster.metadata().topics.get(name).map(|t| t.error) {
+            None | Some(ErrorCode::None) => false,
+            // A broker that creates it says so until it is there.
+            Some(ErrorCode::UnknownTopicOrPartition) => now >= begun.after_ms(UNKNOWN_TOPIC_MS),
+            Some(error) => !error.is_retriable(),
         }
     }
 

@@ -23,6 +23,8 @@ pub struct ClusterConfig {
     pub retry_backoff_ms: u64,
     /// Ask for missing topics in a way that lets the broker create them.
     pub create_topics: bool,
+    /// Told, once for every outage, of a server that cannot be reached and will be tried again.
+    pub on_outage: Option<fn(&str)>,
 }
 
 impl Default for ClusterConfig {
@@ -34,6 +36,7 @@ impl Default for ClusterConfig {
             metadata_max_age_ms: 300_000,
             retry_backoff_ms: 100,
             create_topics: false,
+            on_outage: None,
         }
     }
 }
@@ -209,6 +212,8 @@ struct Link<T> {
     in_flight: VecDeque<InFlight<T>>,
     /// Someone wants this connection.
     wanted: bool,
+    /// `on_outage` heard of it.
+    is_told: bool,
 }
 
 impl<T> Default for Link<T> {
@@ -223,6 +228,7 @@ impl<T> Default for Link<T> {
             correlation_id: 0,
             in_flight: VecDeque::new(),
             wanted: false,
+            is_told: false,
         }
     }
 }
@@ -525,6 +531,7 @@ impl<T> Cluster<T> {
                     .collect();
                 link.state = State::Ready;
                 link.failures = 0;
+                link.is_told = false;
             }
             Tag::Metadata => {
                 let answer =
@@ -643,6 +650,8 @@ impl<T> Cluster<T> {
             return;
         }
         let backoff = self.config.retry_backoff_ms << link.failures.min(10);
+        let unreachable = !matches!(link.state, State::Ready);
+        let is_new = unreachable && !std::mem::replace(&mut link.is_told, unreachable);
         link.failures = link.failures.saturating_add(1);
         link.last_error = reason.to_string();
         link.state = State::Down {
@@ -664,6 +673,12 @@ impl<T> Cluster<T> {
             }
         }
         self.refresh();
+        if let Some(tell) = self.config.on_outage
+            && is_new
+            && let Some((host, port)) = self.address(target)
+        {
+            tell(&format!("no connection to {host}:{port}: {reason}"));
+        }
     }
 
     fn address(&self, target: Target) -> Option<(String, u16)> {

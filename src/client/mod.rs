@@ -88,6 +88,12 @@ pub fn parse_bootstrap(text: &str) -> Result<Vec<(String, u16)>, String> {
         let port = port
             .parse()
             .map_err(|_| format!("'{port}' of '{server}' is not a port"))?;
+        // Where such an address ends and the port begins is anybody's guess.
+        if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+            return Err(format!(
+                "'{server}': an IPv6 address stands in brackets: [{host}]:{port}"
+            ));
+        }
         let host = host.trim_start_matches('[').trim_end_matches(']');
         servers.push((host.to_string(), port));
     }

@@ -508,4 +508,30 @@ fn bootstrap_lists_are_parsed() {
     assert!(parse_bootstrap("a").is_err());
     assert!(parse_bootstrap("").is_err());
     assert!(parse_bootstrap("a:70000").is_err());
+    // One of its parts may be the port, or not.
+    let bare = parse_bootstrap("2001:db8::1:9092").expect_err("no brackets");
+    assert!(bare.contains("[2001:db8::1]:9092"), "{bare}");
+}
+
+#[test]
+fn an_outage_is_told_once_until_it_is_over() {
+    thread_local! {
+        static TOLD: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    let mut cluster: Cluster<()> = Cluster::new(ClusterConfig {
+        bootstrap: vec![("a".to_string(), 1)],
+        on_outage: Some(|what| TOLD.with_borrow_mut(|told| told.push(what.to_string()))),
+        ..Default::default()
+    });
+    for attempt in 0..5 {
+        cluster.turn(Instant(attempt * 2_000_000));
+        let out = cluster.take_out();
+        assert!(
+            matches!(out[..], [Out::Connect { target: -1, .. }]),
+            "attempt {attempt}: {out:?}"
+        );
+        cluster.on_closed(-1, "refused");
+    }
+    let told = TOLD.with_borrow(Clone::clone);
+    assert_eq!(told, ["no connection to a:1: refused"]);
 }

@@ -177,3 +177,7 @@ pub const READ_AHEAD_READERS_MAX: usize = 64;
 
 /// A read of up to so many bytes is done on the shard's core if they are in the page cache; that takes some microseconds.
 pub const READ_AT_ONCE_BYTES: u32 = 16 * 1024;
+
+/// A second signal ends the process at once, unless it comes within this time of the first, milliseconds: then it is the same one, which
+/// `timeout` and a terminal send to a process and to its group.
+pub const SIGNAL_REPEAT_MS: u64 = 250;

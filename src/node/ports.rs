@@ -115,9 +115,13 @@ fn resolve(config: &ListenerConfig, port: u16) -> Result<SocketAddr, BootError> 
 
 fn refused(config: &ListenerConfig, shard: u16, port: u16, error: &io::Error) -> BootError {
     let ListenerConfig { name, host, .. } = config;
+    let of = match host.as_str() {
+        "" => String::new(),
+        host => format!(" of {host}"),
+    };
     BootError(match error.raw_os_error() {
         Some(libc::EADDRINUSE) => format!(
-            "port {port} of {host} is in use by another program (shard {shard} needs it for listener {name}): stop that, or choose another range, such as listeners={name}://{host}:{}",
+            "port {port}{of} is in use by another program (shard {shard} needs it for listener {name}): stop that, or choose another range, such as listeners={name}://{host}:{}",
             proposal(config.port)
         ),
         Some(libc::EACCES) => format!(
@@ -188,6 +192,17 @@ mod tests {
         assert!(error.contains(&format!("port {port} of 127.0.0.1 is in use")));
         assert!(
             error.contains("listeners=PLAINTEXT://127.0.0.1:"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn without_a_host_the_port_that_is_taken_is_named_alone() {
+        let taken = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let error = bind(&[listener("", port)], 1).err().unwrap().0;
+        assert!(
+            error.starts_with(&format!("port {port} is in use")),
             "{error}"
         );
     }

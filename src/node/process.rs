@@ -20,7 +20,7 @@ use super::properties::{self, LogDir};
 use super::ring::Waker;
 use crate::log::{Opened, Stopped, StoreConfig};
 use crate::meta::Command;
-use crate::model::limit::STOP_MS;
+use crate::model::limit::{SIGNAL_REPEAT_MS, STOP_MS};
 use crate::model::{NodeId, Rng, ShardIndex, Uuid};
 use crate::shard::{CONTROLLER_SHARD, ShardConfig};
 
@@ -70,17 +70,22 @@ fn catch_signals(news: flume::Sender<News>, started: Arc<AtomicBool>) -> Result<
     let cannot = |error| BootError(format!("cannot wait for signals: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
     let wait = move || {
-        let mut earlier = false;
+        let mut earlier: Option<Instant> = None;
         for signal in signals.forever() {
             if !started.load(Ordering::Relaxed) {
                 info!(signal, "ended before anything was started");
                 std::process::exit(0);
             }
-            if earlier || news.send(News::Signal(signal)).is_err() {
+            match earlier {
+                // One press of a key, or one `timeout`, may reach the process twice: by itself and in its group.
+                Some(at) if at.elapsed().as_millis() < u128::from(SIGNAL_REPEAT_MS) => continue,
+                _ => {}
+            }
+            if earlier.is_some() || news.send(News::Signal(signal)).is_err() {
                 warn!("a second signal: ending at once");
                 std::process::exit(128 + signal);
             }
-            earlier = true;
+            earlier = Some(Instant::now());
         }
     };
     let thread = std::thread::Builder::new()

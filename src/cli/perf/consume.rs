@@ -113,7 +113,13 @@ pub fn run(args: &Args) -> Result<Report, String> {
         super::report::grouped(args.max_bytes as u64),
         super::report::grouped(args.partition_max_bytes as u64),
     );
-    Ok(recorder.report(what))
+    let mut report = recorder.report(what);
+    if report.records == 0 && report.answered > 0 && !args.again {
+        report.hint = Some(
+            "every record was read before the measure began: --again reads them in a circle, --warmup 0 measures the first reading",
+        );
+    }
+    Ok(report)
 }
 
 impl Run<'_> {

@@ -18,6 +18,7 @@ use clap::Subcommand;
 
 use super::Outcome;
 use super::connect::Connect;
+use super::out::say;
 use report::{Recorder, Report};
 
 #[derive(clap::Args)]
@@ -119,7 +120,7 @@ pub(super) fn produce(argv: &[&str]) -> Result<Report, String> {
 
 fn print(report: &Report, json: bool) {
     match json {
-        true => println!("{}", report.to_json()),
-        false => print!("{report}"),
+        true => say!("{}", report.to_json()),
+        false => say!("{}", report.to_string().trim_end()),
     }
 }

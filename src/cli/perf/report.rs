@@ -161,6 +161,7 @@ impl Recorder {
             max_us: self.latency.max() as f64 / 1000.0,
             errors: self.errors,
             first_error: self.first_error,
+            hint: None,
             unsent: self.unsent,
             watched_cpu_s: self
                 .watch
@@ -189,6 +190,8 @@ pub struct Report {
     pub max_us: f64,
     pub errors: u64,
     pub first_error: Option<String>,
+    /// Why the figures are not what was wanted.
+    pub hint: Option<&'static str>,
     pub unsent: u64,
     /// Of the process that was watched, between both ends of the measure.
     pub watched_cpu_s: Option<f64>,
@@ -261,6 +264,9 @@ impl fmt::Display for Report {
                 "  {} requests were due and never sent: the broker did not keep up",
                 grouped(self.unsent)
             )?;
+        }
+        if let Some(hint) = self.hint {
+            writeln!(f, "  {hint}")?;
         }
         if let Some(error) = &self.first_error {
             writeln!(f, "  {} ERRORS, the first: {error}", grouped(self.errors))?;
