@@ -285,6 +285,8 @@ impl Store {
             }
             let to = ceil((s.allocated.max(needed) + step).min(limit));
             s.allocating = true;
+            // Longer than its data from now on, also if nothing is ever appended: a clean stop has to cut it.
+            log.written_to = true;
             let task = Task::SegmentAllocate {
                 log: index,
                 base: s.base,
