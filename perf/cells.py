@@ -31,6 +31,10 @@ def _bare(way, answer_bytes, connections):
     }
 
 
+# A pipeline of a disk write and a flush that keeps nothing (benches/bare_produce.rs), under the same load.
+BARE_PRODUCE = {"text": "a bare pipeline with its flush", "server": "bare_produce"}
+
+
 def _cells():
     cells = {}
     for record_bytes, size in ((100, "100b"), (1024, "1k")):
@@ -48,6 +52,8 @@ def _cells():
         cells[f"batch1m-1k-4p-acks-{acks}"] = _produce(text, 1024, 4, 4, 2, acks, "--records-per-batch", "900")
         text = f"2,000 single 100 B records/s, 4 partitions, 4 connections, acks={acks}, latency from the due time"
         cells[f"rate2k-100b-4p-acks-{acks}"] = _produce(text, 100, 4, 4, 5, acks, *SINGLE, "--rate", "2000")
+    for name in ("single-100b-64p-acks-all", "batch16k-1k-16p-acks-all", "batch1m-1k-4p-acks-all"):
+        cells[name]["bare"] = BARE_PRODUCE
     cells["consume-memory-1m"] = {
         "kind": "consume",
         "text": "fetch data just written, 1 MiB a request, 4 partitions, 4 connections",

@@ -201,6 +201,20 @@ def expect_stored(answered, broker, topic, partitions):
         raise Lost(f"{answered} records were acknowledged, the logs hold {answered - missing}")
 
 
+class BareServer(brokers.Broker):
+    """A yardstick that the load generator takes for a broker."""
+
+    name = "bare"
+
+    def __init__(self, bench, partitions):
+        super().__init__()
+        self.bench, self.partitions = bench, partitions
+
+    def command(self):
+        where = ["--port", self.port, "--partitions", self.partitions, "--dir", self.folder, "--cpu", BROKER_CPU]
+        return ["taskset", "-c", BROKER_CPU, str(brokers.bench_binary(self.bench)), *map(str, where)]
+
+
 def bare(yardstick, seconds):
     """Runs a yardstick; gives what it printed as one row."""
     where = ["--server-cpu", BROKER_CPU, "--client-cpu", LOAD_CPU, "--seconds", str(seconds), "--dir", str(cache.test_dir())]

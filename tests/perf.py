@@ -124,6 +124,8 @@ def the_yardstick_is_compared_pair_by_pair():
     have += [row("corelane", "b", 3, cpu_s_per_gb=9.0)]
     (line,) = [line for line in table.report(have, cells).splitlines() if "a loop" in line]
     expect("| 1.25x (1.11, 1.25, 2.00) | at most 1.2x: **missed** |" in line, line)
+    produced = table.report(have, {"b": WITH_BARE | {"kind": "produce"}})
+    expect("| 1.25x (1.11, 1.25, 2.00) |  |" in produced, produced)
     held = [row("corelane", "b", cpu_s_per_gb=1.2), row("bare", "b", cpu_s_per_gb=1.0)]
     expect("1.20x (1.20) | at most 1.2x: held |" in table.report(held, cells), table.report(held, cells))
 
