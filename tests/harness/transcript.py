@@ -38,6 +38,8 @@ WORDS = [
     (r"rack: \w+", "rack: R"),
     (r"(Epoch: )\d+", r"\1N"),
     (r"\b1[67]\d{11}\b", "TIME"),
+    # A producer id, in the line of a producer.
+    (r"^\d+\s*\t(\d+\s+-1\s+\d+\s+TIME\tNone)", r"ID\t\1"),
     (r"^(\d+)\s+(A{22})\s+\d+\s+(\d+)\s+TIME\s+TIME\s+(\w+)", r"\1 \2 N \3 TIME TIME \4"),
 ]
 
