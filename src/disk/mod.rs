@@ -180,9 +180,6 @@ impl Disk {
                 data,
                 sync,
             } => {
-                if !self.files.contains_key(&file) {
-                    return complete(events, Err(DiskError::Io(libc::EBADF)));
-                }
                 let pieces: Vec<libc::iovec> = data
                     .iter()
                     .map(MemSpan::padded)
@@ -192,7 +189,7 @@ impl Disk {
                         iov_len: len,
                     })
                     .collect();
-                if pieces.is_empty() {
+                if pieces.is_empty() && self.files.contains_key(&file) {
                     return complete(events, Ok(DiskDone::Done));
                 }
                 let write = Write {
@@ -205,14 +202,9 @@ impl Disk {
                     flushed: None,
                     apart: false,
                 };
-                self.start(op, file, Work::Write(write));
+                self.start(op, file, Work::Write(write), events);
             }
-            DiskOp::Flush { file } => {
-                if !self.files.contains_key(&file) {
-                    return complete(events, Err(DiskError::Io(libc::EBADF)));
-                }
-                self.start(op, file, Work::Flush);
-            }
+            DiskOp::Flush { file } => self.start(op, file, Work::Flush, events),
             DiskOp::Read { file, at, len } => match self.open(file) {
                 Some(open)
                     if len <= READ_AT_ONCE_BYTES
@@ -323,9 +315,11 @@ impl Disk {
         }
     }
 
-    /// `id` is open.
-    fn start(&mut self, op: OpId, id: FileId, mut work: Work) {
-        let known = self.files.get_mut(&id).expect("the file is open");
+    fn start(&mut self, op: OpId, id: FileId, mut work: Work, events: &mut VecDeque<Event>) {
+        let Some(known) = self.files.get_mut(&id) else {
+            let result = Err(DiskError::Io(libc::EBADF));
+            return events.push_back(Event::Disk { op, result });
+        };
         if let Work::Write(write) = &mut work {
             write.durable = write.sync && known.is_flushed();
             known.unsynced += u64::from(!write.durable);

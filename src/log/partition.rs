@@ -445,17 +445,9 @@ impl Log {
         let filled = segment.put(&header, payload.len(), pool, how.now.mono)
             + segment.put(payload, 0, pool, how.now.mono);
         segment.next = last_offset + 1;
-        note_timestamps(segment, batch, base_offset);
-        let place = super::index::Place {
-            base: segment.relative(base_offset),
-            last: segment.relative(last_offset),
-            at: at as u32,
-        };
-        let newest = (
-            segment.max_timestamp,
-            segment.relative(segment.max_timestamp_last.max(segment.base)),
-        );
-        segment.index.append(place, len as u32, interval, newest);
+        segment.note_timestamps(base_offset, last_offset, batch.max_timestamp());
+        let place = segment.place(base_offset, last_offset, at);
+        segment.index_batch(place, len as u32, interval);
         let e = Extent {
             end: last_offset + 1,
             base: segment.base,
@@ -567,16 +559,5 @@ impl Log {
             self.extents.is_empty() || end == self.appended,
             "{name}: extents reach the end"
         );
-    }
-}
-
-fn note_timestamps(segment: &mut Segment, batch: &CheckedBatch<'_>, base_offset: i64) {
-    // Kafka rolls by the first batch's largest timestamp.
-    if base_offset == segment.base && batch.max_timestamp() >= 0 {
-        segment.first_timestamp = Some(batch.max_timestamp());
-    }
-    if batch.max_timestamp() > segment.max_timestamp {
-        segment.max_timestamp = batch.max_timestamp();
-        segment.max_timestamp_last = base_offset + i64::from(batch.last_offset_delta());
     }
 }

@@ -318,16 +318,39 @@ impl Segment {
         !self.tail.is_empty()
     }
 
-    /// A batch met while walking a self.
+    /// The timestamps that a batch brings.
+    pub fn note_timestamps(&mut self, base_offset: i64, last_offset: i64, max_timestamp: i64) {
+        // Kafka rolls by the first batch's largest timestamp.
+        if base_offset == self.base && max_timestamp >= 0 {
+            self.first_timestamp = Some(max_timestamp);
+        }
+        if max_timestamp > self.max_timestamp {
+            self.max_timestamp = max_timestamp;
+            self.max_timestamp_last = last_offset;
+        }
+    }
+
+    pub fn place(&self, base_offset: i64, last_offset: i64, at: u64) -> Place {
+        Place {
+            base: self.relative(base_offset),
+            last: self.relative(last_offset),
+            at: at as u32,
+        }
+    }
+
+    /// Indexes the batch at the end, whose timestamps are noted.
+    pub fn index_batch(&mut self, place: Place, len: u32, interval: u32) {
+        let newest = (
+            self.max_timestamp,
+            self.relative(self.max_timestamp_last.max(self.base)),
+        );
+        self.index.append(place, len, interval, newest);
+    }
+
+    /// A batch met while walking the segment.
     pub fn note_batch(&mut self, at: u64, batch: &Batch<'_>, interval: u32) {
         let last = batch.last_offset();
-        if batch.base_offset() == self.base && batch.max_timestamp() >= 0 {
-            self.first_timestamp = Some(batch.max_timestamp());
-        }
-        if batch.max_timestamp() > self.max_timestamp {
-            self.max_timestamp = batch.max_timestamp();
-            self.max_timestamp_last = last;
-        }
+        self.note_timestamps(batch.base_offset(), last, batch.max_timestamp());
         let known = self
             .index
             .places()
@@ -336,21 +359,12 @@ impl Segment {
         if last - self.base > i64::from(i32::MAX) || batch.base_offset() < self.base {
             return;
         }
-        let place = Place {
-            base: self.relative(batch.base_offset()),
-            last: self.relative(last),
-            at: at as u32,
-        };
+        let place = self.place(batch.base_offset(), last, at);
         if known {
             self.index.learn(place);
             self.index.skip(batch.len() as u32);
         } else {
-            let newest = (
-                self.max_timestamp,
-                self.relative(self.max_timestamp_last.max(self.base)),
-            );
-            self.index
-                .append(place, batch.len() as u32, interval, newest);
+            self.index_batch(place, batch.len() as u32, interval);
         }
     }
 }

@@ -29,6 +29,11 @@ pub struct Topic {
 }
 
 impl Topic {
+    /// The partition with this number, whatever a request said.
+    pub fn partition(&self, number: i32) -> Option<&Partition> {
+        self.partitions.get(usize::try_from(number).ok()?)
+    }
+
     /// The effective `min.insync.replicas` of a partition: never more than it has replicas.
     pub fn min_insync_replicas(&self, partition: &Partition) -> usize {
         (self.config.min_insync_replicas.max(1) as usize).min(partition.replicas.len())
@@ -194,8 +199,7 @@ impl Image {
     }
 
     pub fn partition(&self, tp: TopicPartition) -> Option<&Partition> {
-        let index = usize::try_from(tp.partition).ok()?;
-        self.topics.get(&tp.topic)?.partitions.get(index)
+        self.topics.get(&tp.topic)?.partition(tp.partition)
     }
 
     pub fn topic_config(&self, id: TopicId) -> Option<&Arc<TopicConfig>> {

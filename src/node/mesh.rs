@@ -143,10 +143,7 @@ fn keep(kept: &mut Kept, to: ShardIndex, msg: PeerMsg, events: &mut VecDeque<Eve
                 ErrorCode::RequestTimedOut,
                 "The controller has too much to do; nothing was changed.",
             );
-            let outcome = Outcome {
-                result: OutcomeResult::Failed(error),
-                offset: 0,
-            };
+            let outcome = Outcome::local(OutcomeResult::Failed(error));
             let msg = PeerMsg::Outcome { token, outcome };
             events.push_back(Event::Peer { from: to, msg });
         }

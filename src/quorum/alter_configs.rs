@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::meta::config::{
-    VALUE_BYTES_MAX, change, check_client_metrics, check_group, validate_topic,
+    VALUE_BYTES_MAX, changed, check_client_metrics, check_group, validate_topic,
 };
 use crate::meta::{ApiError, ConfigChange, Image, Record, Resource, topic_name_fault};
 use crate::model::{ErrorCode, limit};
@@ -33,18 +33,7 @@ fn alter(image: &Image, asked: &ConfigChange) -> Result<Vec<Record>, ApiError> {
         Resource::Topic => topic.map_or(&empty, |topic| &topic.overrides),
         other => image.configs(other, &asked.name).unwrap_or(&empty),
     };
-    let mut after = if asked.replace {
-        BTreeMap::new()
-    } else {
-        now.clone()
-    };
-    for (key, op) in &asked.ops {
-        let value = now.get(key).map(String::as_str);
-        match change(asked.resource, key, op, value, image.in_force())? {
-            Some(value) => after.insert(key.clone(), value),
-            None => after.remove(key),
-        };
-    }
+    let after = changed(asked, now, image.in_force())?;
     check(image, asked, &after)?;
     Ok(records(asked, now, &after))
 }

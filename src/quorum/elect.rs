@@ -54,15 +54,12 @@ fn note(result: Result<Record, ApiError>, records: &mut Vec<Record>) -> Option<A
 }
 
 fn elect(image: &Image, unclean: bool, topic: &Topic, number: i32) -> Result<Record, ApiError> {
-    let partition = usize::try_from(number)
-        .ok()
-        .and_then(|index| topic.partitions.get(index))
-        .ok_or_else(|| {
-            ApiError::new(
-                ErrorCode::UnknownTopicOrPartition,
-                format!("No such partition as {}-{number}", topic.name),
-            )
-        })?;
+    let partition = topic.partition(number).ok_or_else(|| {
+        ApiError::new(
+            ErrorCode::UnknownTopicOrPartition,
+            format!("No such partition as {}-{number}", topic.name),
+        )
+    })?;
     let change = if unclean {
         by_need(image, partition)?
     } else {

@@ -44,9 +44,8 @@ fn plan(
     let topic = image
         .topic_by_name(name)
         .ok_or_else(|| unknown(format!("Unable to find a topic named {name}.")))?;
-    let partition = usize::try_from(number)
-        .ok()
-        .and_then(|index| topic.partitions.get(index))
+    let partition = topic
+        .partition(number)
         .ok_or_else(|| unknown(format!("Unable to find partition {name}:{number}.")))?;
     let Some(target) = target else {
         return Err(ApiError::bare(ErrorCode::NoReassignmentInProgress));

@@ -359,10 +359,7 @@ impl Shard {
             ErrorCode::RequestTimedOut,
             "The controller did not answer in time; the outcome is unknown.",
         );
-        let outcome = Outcome {
-            result: OutcomeResult::Failed(timed_out),
-            offset: 0,
-        };
+        let outcome = Outcome::local(OutcomeResult::Failed(timed_out));
         self.proposal_done(wait, outcome, actions);
     }
 
@@ -403,10 +400,7 @@ impl Shard {
                 ErrorCode::RequestTimedOut,
                 "Too many changes of the metadata are not served yet; nothing was changed.",
             );
-            let outcome = Outcome {
-                result: OutcomeResult::Failed(error),
-                offset: 0,
-            };
+            let outcome = Outcome::local(OutcomeResult::Failed(error));
             return self.say(from, PeerMsg::Outcome { token, outcome }, actions);
         }
         controller.next_token += 1;

@@ -50,6 +50,14 @@ impl Hosted {
             opening_since: Some(opening_since),
         }
     }
+
+    /// Whoever waits for an end of the log, which will not come here.
+    pub fn take_waits(&mut self) -> Vec<EndWait> {
+        self.written_waits
+            .drain(..)
+            .chain(self.committed_waits.drain(..))
+            .collect()
+    }
 }
 
 /// What the topic's configs ask of a produced batch.

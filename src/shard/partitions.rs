@@ -77,7 +77,7 @@ impl Shard {
         deleted: bool,
         actions: &mut Actions,
     ) {
-        let Some(hosted) = self.hosted.remove(&tp) else {
+        let Some(mut hosted) = self.hosted.remove(&tp) else {
             return;
         };
         if let Some(since) = hosted.opening_since {
@@ -93,11 +93,7 @@ impl Shard {
         } else {
             ErrorCode::NotLeaderOrFollower
         };
-        for wait in hosted
-            .written_waits
-            .into_iter()
-            .chain(hosted.committed_waits)
-        {
+        for wait in hosted.take_waits() {
             self.produce_done(wait.park, wait.item, error, actions);
         }
         self.woken.extend(hosted.watchers);
@@ -142,11 +138,7 @@ impl Shard {
             "what is committed stays: {end} is below {}",
             replica.high_watermark()
         );
-        let waits: Vec<_> = hosted
-            .written_waits
-            .drain(..)
-            .chain(hosted.committed_waits.drain(..))
-            .collect();
+        let waits = hosted.take_waits();
         self.woken.append(&mut hosted.watchers);
         self.store.truncate(tp, end, now);
         for wait in waits {
@@ -170,11 +162,7 @@ impl Shard {
                 if let Some(since) = hosted.opening_since.take() {
                     self.opening.remove(&(since, tp));
                 }
-                let waits: Vec<_> = hosted
-                    .written_waits
-                    .drain(..)
-                    .chain(hosted.committed_waits.drain(..))
-                    .collect();
+                let waits = hosted.take_waits();
                 self.woken.append(&mut hosted.watchers);
                 for wait in waits {
                     self.produce_done(wait.park, wait.item, ErrorCode::KafkaStorageError, actions);

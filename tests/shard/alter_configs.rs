@@ -14,18 +14,18 @@ use corelane::wire::msg::incremental_alter_configs_request::{
 use crate::produce::{batch, builder, first, to};
 use crate::rig::{Rig, Setup, error};
 
-const TOPIC: i8 = 2;
+pub const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 const LOGGER: i8 = 8;
-const CLIENT_METRICS: i8 = 16;
+pub const CLIENT_METRICS: i8 = 16;
 const GROUP: i8 = 32;
 
-const SET: i8 = 0;
+pub const SET: i8 = 0;
 const DELETE: i8 = 1;
 const APPEND: i8 = 2;
 const SUBTRACT: i8 = 3;
 
-type Op = (&'static str, i8, Option<&'static str>);
+pub type Op = (&'static str, i8, Option<&'static str>);
 
 fn resource(kind: i8, name: &'static str, ops: &[Op]) -> AlterConfigsResource<'static> {
     let configs = ops.iter().map(|(key, op, value)| AlterableConfig {
@@ -50,7 +50,7 @@ fn changes(
     }
 }
 
-type Told = (ErrorCode, Option<String>);
+pub type Told = (ErrorCode, Option<String>);
 
 fn alter_all(rig: &mut Rig, resources: Vec<AlterConfigsResource<'static>>) -> Vec<Told> {
     let answer = rig.once(1, &changes(resources, false));
@@ -65,11 +65,11 @@ fn alter_all(rig: &mut Rig, resources: Vec<AlterConfigsResource<'static>>) -> Ve
         .collect()
 }
 
-fn alter(rig: &mut Rig, kind: i8, name: &'static str, ops: &[Op]) -> Told {
+pub fn alter(rig: &mut Rig, kind: i8, name: &'static str, ops: &[Op]) -> Told {
     alter_all(rig, vec![resource(kind, name, ops)]).remove(0)
 }
 
-fn fine() -> Told {
+pub fn fine() -> Told {
     (ErrorCode::None, None)
 }
 

@@ -3,30 +3,17 @@
 use corelane::batch::{Builder, Codec};
 use corelane::log;
 use corelane::model::{ErrorCode, Uuid};
-use corelane::wire::msg::incremental_alter_configs_request::{
-    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
-};
 
+use crate::alter_configs::{SET, TOPIC, alter, fine};
 use crate::produce::{NOW, batch, builder, first, to};
 use crate::rig::{Rig, error};
 
 fn set(rig: &mut Rig, pairs: &[(&'static str, &'static str)]) {
-    let configs = pairs.iter().map(|(key, value)| AlterableConfig {
-        name: (*key).into(),
-        config_operation: 0,
-        value: Some((*value).into()),
-    });
-    let request = IncrementalAlterConfigsRequest {
-        resources: vec![AlterConfigsResource {
-            resource_type: 2,
-            resource_name: "t".into(),
-            configs: configs.collect(),
-        }],
-        validate_only: false,
-    };
-    let answer = rig.once(1, &request);
-    let response = &answer.responses[0];
-    assert_eq!(response.error_code, 0, "{:?}", response.error_message);
+    let ops: Vec<_> = pairs
+        .iter()
+        .map(|(key, value)| (*key, SET, Some(*value)))
+        .collect();
+    assert_eq!(alter(rig, TOPIC, "t", &ops), fine());
 }
 
 fn rig() -> (Rig, Uuid) {

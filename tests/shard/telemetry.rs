@@ -3,11 +3,9 @@
 use corelane::model::{ErrorCode, Uuid};
 use corelane::wire::msg::get_telemetry_subscriptions_request::GetTelemetrySubscriptionsRequest;
 use corelane::wire::msg::get_telemetry_subscriptions_response::GetTelemetrySubscriptionsResponse;
-use corelane::wire::msg::incremental_alter_configs_request::{
-    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
-};
 use corelane::wire::msg::push_telemetry_request::PushTelemetryRequest;
 
+use crate::alter_configs::{CLIENT_METRICS, SET, alter, fine};
 use crate::rig::{Rig, error};
 
 fn id(byte: u8) -> Uuid {
@@ -37,20 +35,11 @@ fn code(rig: &mut Rig, request: &PushTelemetryRequest<'static>) -> ErrorCode {
 }
 
 fn subscribe(rig: &mut Rig, name: &'static str, pairs: &[(&'static str, &'static str)]) {
-    let configs = pairs.iter().map(|(key, value)| AlterableConfig {
-        name: (*key).into(),
-        config_operation: 0,
-        value: Some((*value).into()),
-    });
-    let request = IncrementalAlterConfigsRequest {
-        resources: vec![AlterConfigsResource {
-            resource_type: 16,
-            resource_name: name.into(),
-            configs: configs.collect(),
-        }],
-        validate_only: false,
-    };
-    assert_eq!(rig.once(1, &request).responses[0].error_code, 0);
+    let ops: Vec<_> = pairs
+        .iter()
+        .map(|(key, value)| (*key, SET, Some(*value)))
+        .collect();
+    assert_eq!(alter(rig, CLIENT_METRICS, name, &ops), fine());
 }
 
 #[test]

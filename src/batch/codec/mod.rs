@@ -22,7 +22,8 @@ pub enum Codec {
 }
 
 impl Codec {
-    pub(super) fn of(code: i16) -> Option<Codec> {
+    /// By the number in a batch's attributes, which Kafka uses elsewhere too.
+    pub fn of(code: i16) -> Option<Codec> {
         Some(match code {
             0 => Codec::None,
             1 => Codec::Gzip,

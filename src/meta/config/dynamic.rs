@@ -7,12 +7,33 @@ use super::group::group_def;
 use super::table::{Def, Dynamic, broker_def, listener_def, topic_def};
 use super::topic::effective;
 use super::value::Kind;
-use crate::meta::command::{ApiError, ConfigOp};
+use crate::meta::command::{ApiError, ConfigChange, ConfigOp};
 use crate::meta::record::Resource;
 use crate::model::ErrorCode;
 
+/// What the configs of a resource are after `asked`, of which `now` are those before.
+pub fn changed(
+    asked: &ConfigChange,
+    now: &BTreeMap<String, String>,
+    in_force: &StaticConfig,
+) -> Result<BTreeMap<String, String>, ApiError> {
+    let mut after = if asked.replace {
+        BTreeMap::new()
+    } else {
+        now.clone()
+    };
+    for (key, op) in &asked.ops {
+        let value = now.get(key).map(String::as_str);
+        match change(asked.resource, key, op, value, in_force)? {
+            Some(value) => after.insert(key.clone(), value),
+            None => after.remove(key),
+        };
+    }
+    Ok(after)
+}
+
 /// The value that `op` makes of `now`; `None` takes the config away. `in_force` says what a list is without a value of its own.
-pub fn change(
+fn change(
     resource: Resource,
     key: &str,
     op: &ConfigOp,

@@ -14,7 +14,7 @@ mod value;
 pub use describe::{
     ConfigEntry, ConfigSynonym, Layers, Source, describe_broker, describe_cluster, describe_topic,
 };
-pub use dynamic::{change, changes_while_running, check_broker};
+pub use dynamic::{changed, changes_while_running, check_broker};
 pub use group::{GroupDef, check_group, describe_group, group_def, group_defs};
 pub use metrics::{
     ALL_METRICS, INTERVAL_MS, Subscription, check_client_metrics, describe_client_metrics,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::forward::Asked;
 use super::{Call, Flow, answer, error_of};
-use crate::meta::config::{change, check_broker};
+use crate::meta::config::{changed, check_broker};
 use crate::meta::{ApiError, Command, ConfigChange, ConfigOp, Outcome, OutcomeResult, Resource};
 use crate::model::ErrorCode;
 use crate::model::limit::ADMIN_WAIT_MS;
@@ -166,18 +166,9 @@ impl Shard {
 
     /// Whether these broker configs may change while the node runs.
     fn look_at_broker(&self, asked: &ConfigChange) -> Result<(), ApiError> {
+        let empty = BTreeMap::new();
         let now = self.image.configs(Resource::Broker, &asked.name);
-        let mut after = match now {
-            Some(now) if !asked.replace => now.clone(),
-            _ => BTreeMap::new(),
-        };
-        for (key, op) in &asked.ops {
-            let value = now.and_then(|now| now.get(key)).map(String::as_str);
-            match change(asked.resource, key, op, value, self.image.in_force())? {
-                Some(value) => after.insert(key.clone(), value),
-                None => after.remove(key),
-            };
-        }
+        let after = changed(asked, now.unwrap_or(&empty), self.image.in_force())?;
         check_broker(&after, !asked.name.is_empty()).map_err(|text| request(&text))
     }
 

@@ -234,9 +234,7 @@ impl Shard {
         };
         let tp = self.tp_of(item).ok_or(unknown)?;
         let topic = self.image.topic(tp.topic).ok_or(unknown)?;
-        let state = usize::try_from(tp.partition)
-            .ok()
-            .and_then(|index| topic.partitions.get(index));
+        let state = topic.partition(tp.partition);
         let state = state.ok_or(ErrorCode::UnknownTopicOrPartition)?;
         if state.leader != self.node {
             planned.leader = Some((state.leader, state.leader_epoch));

@@ -190,9 +190,7 @@ impl Shard {
             partition: partition.index,
         };
         item.tp = tp;
-        let state = usize::try_from(partition.index)
-            .ok()
-            .and_then(|index| topic.partitions.get(index));
+        let state = topic.partition(partition.index);
         let state = state.ok_or(ErrorCode::UnknownTopicOrPartition)?;
         let bytes: &[u8] = match &partition.records {
             Records::Bytes(bytes) => bytes,

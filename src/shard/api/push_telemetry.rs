@@ -41,7 +41,7 @@ impl Shard {
         let bytes_max = self.image.statics().number("telemetry.max.bytes");
         let client = self.telemetry_client(id, call.to.conn);
         let bytes = &request.metrics;
-        let codec = codec(request.compression_type);
+        let codec = Codec::of(request.compression_type.into());
         let checked = if client.terminating {
             Err(ErrorCode::InvalidRequest)
         } else if !client.may_push(now) && !request.terminating {
@@ -69,15 +69,4 @@ impl Shard {
         self.counters.telemetry_bytes += size as u64;
         Ok(())
     }
-}
-
-fn codec(code: i8) -> Option<Codec> {
-    Some(match code {
-        0 => Codec::None,
-        1 => Codec::Gzip,
-        2 => Codec::Snappy,
-        3 => Codec::Lz4,
-        4 => Codec::Zstd,
-        _ => return None,
-    })
 }
