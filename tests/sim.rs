@@ -70,16 +70,16 @@ fn planted_bugs_are_found() {
     use corelane::log::planted::{BUGS, Bug};
 
     let known = [
-        (Bug::AcknowledgeBeforeWritten, 2),
+        (Bug::AcknowledgeBeforeWritten, 15),
         (Bug::SkipFlush, 2),
-        (Bug::CountFlushForLaterWrite, 4),
+        (Bug::CountFlushForLaterWrite, 57),
         (Bug::ReplayOverDirectWrite, 1),
         (Bug::AcceptOldGeneration, 5),
-        (Bug::ForgetMark, 6),
+        (Bug::ForgetMark, 44),
         (Bug::ForgetTail, 10),
         (Bug::ReuseOffset, 1),
         (Bug::LoseProducers, 1),
-        (Bug::ServeBeforeFlush, 2),
+        (Bug::ServeBeforeFlush, 7),
     ];
     assert!(BUGS.iter().all(|bug| known.iter().any(|(k, _)| k == bug)));
     for (bug, seed) in known {

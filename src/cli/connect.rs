@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::properties::Properties;
-use crate::client::{ClusterConfig, parse_bootstrap};
+use crate::client::{Client, ClusterConfig, parse_bootstrap};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Connect {
@@ -56,6 +56,14 @@ impl Connect {
             )),
         }
     }
+}
+
+/// A client that asks one thing at a time.
+pub fn client(connect: &Connect) -> Result<Client, String> {
+    let mut properties = connect.properties()?;
+    let config = connect.cluster(&mut properties)?;
+    properties.warn_unused();
+    Ok(Client::new(config))
 }
 
 /// Whoever mistyped an address should not have to wait for the last attempt to hear of it.

@@ -9,6 +9,7 @@ mod perf;
 mod produce;
 mod properties;
 mod serve;
+mod shards;
 mod sim;
 mod topics;
 
@@ -34,6 +35,8 @@ enum Command {
     Serve(serve::Args),
     /// Create, list, describe and delete topics
     Topics(topics::Args),
+    /// Show what each shard has to do, and move partitions between the shards of a process
+    Shards(shards::Args),
     /// Send lines of the standard input as records
     Produce(produce::Args),
     /// Print records
@@ -54,6 +57,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Topics(args) => topics::run(args),
+        Command::Shards(args) => shards::run(args),
         Command::Produce(args) => produce::run(args),
         Command::Consume(args) => consume::run(args),
         Command::Perf(args) => perf::run(args),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use super::Outcome;
-use super::connect::Connect;
+use super::connect::{Connect, client};
 use super::out::say;
 use crate::client::admin::{NewTopic, RESOURCE_TOPIC};
 use crate::client::cluster::Topic;
@@ -132,13 +132,6 @@ pub fn run(args: Args) -> Outcome {
         Action::Delete(args) => delete(args),
     };
     result.map(|()| ExitCode::SUCCESS)
-}
-
-fn client(connect: &Connect) -> Result<Client, String> {
-    let mut properties = connect.properties()?;
-    let config = connect.cluster(&mut properties)?;
-    properties.warn_unused();
-    Ok(Client::new(config))
 }
 
 fn text(error: Error) -> String {

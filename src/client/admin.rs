@@ -5,6 +5,10 @@ use super::blocking::Client;
 use super::cluster::Metadata;
 use super::consumer::StartAt;
 use crate::wire::ApiKey;
+use crate::wire::msg::alter_partition_reassignments_request::{
+    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
+};
+use crate::wire::msg::alter_partition_reassignments_response::AlterPartitionReassignmentsResponse;
 use crate::wire::msg::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
@@ -13,6 +17,8 @@ use crate::wire::msg::delete_topics_request::{DeleteTopicState, DeleteTopicsRequ
 use crate::wire::msg::delete_topics_response::DeleteTopicsResponse;
 use crate::wire::msg::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use crate::wire::msg::describe_configs_response::DescribeConfigsResponse;
+use crate::wire::msg::describe_log_dirs_request::DescribeLogDirsRequest;
+use crate::wire::msg::describe_log_dirs_response::DescribeLogDirsResponse;
 use crate::wire::msg::list_offsets_request::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic,
 };
@@ -48,6 +54,9 @@ pub const RESOURCE_BROKER: i8 = 4;
 const SOURCE_DYNAMIC_TOPIC: i8 = 1;
 
 const TIMEOUT_MS: i32 = 30_000;
+
+/// A partition by its topic's name.
+pub type Named = (String, i32);
 
 impl Client {
     /// Metadata of the named topics, or of all.
@@ -190,6 +199,89 @@ impl Client {
             Ok(found.configs.iter().map(entry).collect())
         });
         Ok(results.collect())
+    }
+
+    /// Gives partitions new replicas; the result of each, in the order asked.
+    pub fn reassign(
+        &mut self,
+        moves: &[(Named, Vec<i32>)],
+    ) -> Result<Vec<Result<(), Error>>, Error> {
+        let of = |((topic, partition_index), replicas): &(Named, Vec<i32>)| ReassignableTopic {
+            name: topic.clone().into(),
+            partitions: vec![ReassignablePartition {
+                partition_index: *partition_index,
+                replicas: Some(replicas.clone()),
+            }],
+        };
+        let request = AlterPartitionReassignmentsRequest {
+            timeout_ms: TIMEOUT_MS,
+            topics: moves.iter().map(of).collect(),
+            ..Default::default()
+        };
+        let api = ApiKey::AlterPartitionReassignments;
+        let answer = self.call_any(api, |w, v| request.encode(w, v))?;
+        let response = answer.decode(AlterPartitionReassignmentsResponse::decode)?;
+        if response.error_code != 0 {
+            let message = response.error_message.as_deref();
+            return Err(Error::broker(response.error_code, message));
+        }
+        let results = moves.iter().map(|((topic, partition), _)| {
+            let named = response.responses.iter().filter(|t| t.name == *topic);
+            let mut all = named.flat_map(|t| &t.partitions);
+            let found = all.find(|p| p.partition_index == *partition);
+            let found = found.ok_or(Error::Malformed("a partition is missing".to_string()))?;
+            match found.error_code {
+                0 => Ok(()),
+                code => Err(Error::broker(code, found.error_message.as_deref())),
+            }
+        });
+        Ok(results.collect())
+    }
+
+    /// The partitions that a node has, with the bytes of their logs.
+    pub fn log_sizes(&mut self, node: i32) -> Result<Vec<(Named, i64)>, Error> {
+        let request = DescribeLogDirsRequest { topics: None };
+        let answer = self.call(node, ApiKey::DescribeLogDirs, |w, v| request.encode(w, v))?;
+        let response = answer.decode(DescribeLogDirsResponse::decode)?;
+        let mut sizes = Vec::new();
+        for dir in &response.results {
+            if dir.error_code != 0 {
+                return Err(Error::broker(dir.error_code, None));
+            }
+            for topic in &dir.topics {
+                let of = topic.partitions.iter();
+                sizes.extend(of.map(|p| {
+                    let named = (topic.name.to_string(), p.partition_index);
+                    (named, p.partition_size)
+                }));
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// The end of each of these partitions, which this node leads; those that it does not lead any more are left out.
+    pub fn ends(&mut self, node: i32, partitions: &[Named]) -> Result<Vec<(Named, i64)>, Error> {
+        let of = |(topic, partition_index): &Named| ListOffsetsTopic {
+            name: topic.clone().into(),
+            partitions: vec![ListOffsetsPartition {
+                partition_index: *partition_index,
+                current_leader_epoch: -1,
+                timestamp: -1,
+            }],
+        };
+        let request = ListOffsetsRequest {
+            replica_id: -1,
+            topics: partitions.iter().map(of).collect(),
+            timeout_ms: TIMEOUT_MS,
+            ..Default::default()
+        };
+        let answer = self.call(node, ApiKey::ListOffsets, |w, v| request.encode(w, v))?;
+        let response = answer.decode(ListOffsetsResponse::decode)?;
+        let told = response.topics.iter().flat_map(|topic| {
+            let partitions = topic.partitions.iter().filter(|p| p.error_code == 0);
+            partitions.map(|p| ((topic.name.to_string(), p.partition_index), p.offset))
+        });
+        Ok(told.collect())
     }
 
     /// The offset of `at` in each partition of a topic: (partition, offset), -1 where there is none.

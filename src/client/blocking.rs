@@ -52,7 +52,7 @@ impl Client {
     }
 
     /// Waits until the cluster's own metadata has the nodes that this has.
-    pub(super) fn adopt(&mut self, metadata: &Metadata) {
+    pub fn adopt(&mut self, metadata: &Metadata) {
         let until = self.net.now().after_ms(self.timeout_ms);
         let known = |cluster: &Cluster<()>| {
             let nodes = &cluster.metadata().nodes;

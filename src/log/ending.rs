@@ -7,14 +7,15 @@
 
 use std::collections::VecDeque;
 
+use super::config::Config;
 use super::generation::Known;
 use super::op::{DiskDone, DiskOp, DiskResult, OpId};
 use super::ops::{Chain, LogIndex, Task, Then, parse_partition_metadata, segment_path};
-use super::partition::{Log, LogState};
+use super::partition::{Fenced, Log, LogState};
 use super::progress;
 use super::segment::Phase;
 use super::store::Store;
-use crate::model::{Instant, Now, ShardIndex, TopicPartition};
+use crate::model::{Instant, Now, ShardIndex, TopicId, TopicPartition};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
@@ -59,6 +60,15 @@ pub struct StoppedLog {
     pub known: Known,
 }
 
+/// How a log was given up since boot: what whoever opens it next must know, be it this store or another of the process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// Of the last opening; the higher one is the later one.
+    pub leader_epoch: i32,
+    /// A fenced one stays so until the next boot: what it has in the journal is missing in its segments.
+    pub log: Result<StoppedLog, Fenced>,
+}
+
 /// What a store leaves; for [`super::Finish`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stopped {
@@ -66,6 +76,8 @@ pub struct Stopped {
     /// Every log is flushed, and its files are exact.
     pub clean: bool,
     pub logs: Vec<StoppedLog>,
+    /// Logs that were given up before, for those that nobody has opened since.
+    pub left: Vec<Left>,
 }
 
 impl Store {
@@ -73,6 +85,36 @@ impl Store {
     pub fn close(&mut self, tp: TopicPartition, now: Now) {
         self.now = now;
         self.end(tp, How::Close);
+    }
+
+    /// How the log was given up, if it was, as far as this store knows.
+    pub fn left(&self, tp: TopicPartition) -> Option<&Left> {
+        self.left.get(&tp)
+    }
+
+    /// Another store gave the log up and says how; to be told before it is opened here.
+    pub fn take_over(&mut self, tp: TopicPartition, left: Left) {
+        let later = |known: &Left| known.leader_epoch < left.leader_epoch;
+        if self.left.get(&tp).is_none_or(later) {
+            self.left.insert(tp, left);
+        }
+    }
+
+    /// The topic is deleted: how its logs were given up concerns nobody.
+    pub fn forget_left(&mut self, topic: TopicId) {
+        self.left.retain(|tp, _| tp.topic != topic);
+    }
+
+    /// Whether the log is being given up, or deleted, and still has something to do with its files.
+    pub fn is_ending(&self, tp: TopicPartition) -> bool {
+        self.ending.contains_key(&tp)
+    }
+
+    /// Deletes a log that another store gave up, without opening it.
+    pub fn delete_unopened(&mut self, tp: TopicPartition, topic: &str, config: Config, now: Now) {
+        self.now = now;
+        self.add(tp, topic, config);
+        self.end(tp, How::Delete);
     }
 
     /// Deletes the log and its directory. Data of it that is not written yet never is.
@@ -112,6 +154,7 @@ impl Store {
                 shard: self.journal.shard(),
                 clean: true,
                 logs: Vec::new(),
+                left: self.left.values().cloned().collect(),
             });
             let all: Vec<TopicPartition> = self.logs.iter().flatten().map(|log| log.tp).collect();
             for tp in all {
@@ -157,6 +200,7 @@ impl Store {
         });
         log.start_pending = false;
         log.located.forget_wishes();
+        *self.ending.entry(tp).or_default() += 1;
         self.touch(index);
     }
 
@@ -356,10 +400,12 @@ impl Store {
         if !clean && !deleted && (log.journal_entry.is_some() || log.start_in.is_some()) {
             self.unsaved.insert(index, tp);
         }
+        let leader_epoch = log.leader_epoch;
         if let LogState::Fenced(why) = &log.state
             && !deleted
         {
-            self.out_of_use.insert(tp, why.clone());
+            let log = Err(why.clone());
+            self.left.insert(tp, Left { leader_epoch, log });
         }
         match how {
             Some(How::Stop) => {
@@ -369,15 +415,15 @@ impl Store {
                 }
             }
             Some(How::Close) => {
-                // It may come back to this store before the next boot.
+                // It may be opened again before the next boot, here or by another store.
                 if clean {
-                    self.given_up.insert(tp, left);
+                    let log = Ok(left);
+                    self.left.insert(tp, Left { leader_epoch, log });
                 }
             }
             Some(How::Delete | How::Cut(_)) | None => {
                 self.opened.logs.remove(&tp);
-                self.given_up.remove(&tp);
-                self.out_of_use.remove(&tp);
+                self.left.remove(&tp);
                 self.unsaved.retain(|_, unsaved| *unsaved != tp);
             }
         }
@@ -385,6 +431,12 @@ impl Store {
             self.doomed.extend(segment.file.take());
         }
         self.remove(index);
+        if let Some(count) = self.ending.get_mut(&tp) {
+            *count -= 1;
+            if *count == 0 {
+                self.ending.remove(&tp);
+            }
+        }
         let waiting = std::mem::take(&mut self.waiting_open);
         for (index, leader_epoch) in waiting {
             self.load_when_free(index, leader_epoch);
@@ -403,7 +455,7 @@ impl Store {
             });
         if taken {
             self.waiting_open.push((index, leader_epoch));
-        } else if let Some(why) = self.out_of_use.get(&log.tp) {
+        } else if let Some(Left { log: Err(why), .. }) = self.left.get(&log.tp) {
             self.fence(index, why.clone());
         } else {
             self.start_loading(index, leader_epoch);
@@ -482,7 +534,7 @@ impl Log {
     }
 }
 
-pub(super) fn deleted_dir(dir: &str, topic: crate::model::TopicId) -> String {
+pub(super) fn deleted_dir(dir: &str, topic: TopicId) -> String {
     use std::fmt::Write;
     let mut name = format!("{dir}.");
     for byte in topic.0 {

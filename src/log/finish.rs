@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 
-use super::ending::{Stopped, StoppedLog};
+use super::ending::{Left, Stopped, StoppedLog};
 use super::generation::{self, Generation};
 use super::op::{DiskDone, DiskOp, DiskResult};
 use super::recover::{CLEAN_SHUTDOWN, Opened, Step};
@@ -32,12 +32,20 @@ impl Finish {
     /// `opened` is what boot's replay found; `stopped` is left by every store of the dir. `broker_epoch` is what the
     /// controller gave at registration, -1 if it did not.
     pub fn new(opened: Opened, stopped: Vec<Stopped>, broker_epoch: i64) -> Finish {
-        let clean = stopped.iter().all(|s| s.clean);
-        let logs = stopped
-            .into_iter()
-            .flat_map(|s| s.logs)
-            .map(|log| (log.dir.clone(), log))
-            .collect();
+        let mut clean = stopped.iter().all(|s| s.clean);
+        let mut logs = BTreeMap::new();
+        // Given up and opened by nobody since: the last that is known of it, behind which comes what was open at the stop.
+        let mut left: Vec<Left> = stopped.iter().flat_map(|s| s.left.clone()).collect();
+        left.sort_by_key(|left| left.leader_epoch);
+        for log in left.into_iter().map(|left| left.log) {
+            match log {
+                Ok(log) => drop(logs.insert(log.dir.clone(), log)),
+                Err(_) => clean = false,
+            }
+        }
+        for log in stopped.into_iter().flat_map(|s| s.logs) {
+            logs.insert(log.dir.clone(), log);
+        }
         Finish {
             opened,
             logs,
@@ -67,6 +75,8 @@ impl Finish {
                     .filter(|e| e.is_dir)
                     .map(|e| e.name)
                     .collect();
+                // One that was given up may have been deleted by another store.
+                self.logs.retain(|dir, _| dirs.contains(dir));
                 if !self.add_unopened(&dirs) {
                     self.clean = false;
                     return Step::Done(false);

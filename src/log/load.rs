@@ -92,9 +92,10 @@ impl Store {
         let log = self.logs[index as usize]
             .as_deref_mut()
             .expect("just added");
-        let (known, clean) = match self.given_up.get(&log.tp) {
-            Some(left) => (left.known, true),
-            None => (
+        let left = self.left.get(&log.tp).map(|left| &left.log);
+        let (known, clean) = match left {
+            Some(Ok(left)) => (left.known, true),
+            Some(Err(_)) | None => (
                 self.opened.logs.get(&log.tp).copied().unwrap_or_default(),
                 self.opened.clean,
             ),

@@ -100,7 +100,7 @@ mod tests;
 
 pub use block::{Block, MemSpan};
 pub use config::{Config, StoreConfig};
-pub use ending::{Stopped, StoppedLog};
+pub use ending::{Left, Stopped, StoppedLog};
 pub use epochs::{EpochStart, LeaderEpochs};
 pub use finish::Finish;
 pub use generation::Known;

@@ -105,6 +105,8 @@ pub struct Log {
     pub(crate) start_durable: i64,
     /// A later start, and the frame that carries it.
     pub(crate) start_frame: Option<(i64, u64)>,
+    /// Of the leader that opened it.
+    pub(crate) leader_epoch: i32,
     pub(crate) ending: Option<super::ending::Ending>,
     pub(crate) loading: Option<Box<super::load::Loading>>,
     /// `producers` tells of everything below this offset (while loading).
@@ -187,6 +189,7 @@ impl Log {
             start_pending: false,
             start_durable: 0,
             start_frame: None,
+            leader_epoch: -1,
             ending: None,
             loading: None,
             producers_at: 0,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::config::{Config, StoreConfig};
-use super::ending::{Stopped, StoppedLog};
+use super::ending::{Left, Stopped};
 use super::journal::Journal;
 use super::op::{DiskDone, DiskError, DiskOp, DiskResult, FileRef, OpId, Space};
 use super::ops::{Ids, LogIndex, Ops, Task};
@@ -55,10 +55,10 @@ pub struct Store {
     pub(super) load_again: Vec<(Instant, LogIndex)>,
     /// Directories of deleted logs, and when they go.
     pub(super) deletions: BTreeSet<(Instant, String)>,
-    /// Logs given up since boot, as they were left.
-    pub(super) given_up: BTreeMap<TopicPartition, StoppedLog>,
-    /// Fenced logs given up since boot: until the next one nobody may open them.
-    pub(super) out_of_use: BTreeMap<TopicPartition, Fenced>,
+    /// Logs given up since boot, here or by another store of which this one was told.
+    pub(super) left: BTreeMap<TopicPartition, Left>,
+    /// How many logs of a name are ending.
+    pub(super) ending: BTreeMap<TopicPartition, u32>,
     /// Logs that ended and have something in the journal that they have nowhere else.
     pub(super) unsaved: BTreeMap<LogIndex, TopicPartition>,
     pub(super) stopped: Option<Stopped>,
@@ -116,8 +116,8 @@ impl Store {
             waiting_open: Vec::new(),
             load_again: Vec::new(),
             deletions: BTreeSet::new(),
-            given_up: BTreeMap::new(),
-            out_of_use: BTreeMap::new(),
+            left: BTreeMap::new(),
+            ending: BTreeMap::new(),
             unsaved: BTreeMap::new(),
             stopped: None,
             files_closed: false,
@@ -150,6 +150,9 @@ impl Store {
     ) {
         self.now = now;
         let index = self.add(tp, topic, config);
+        if let Some(log) = self.log_mut(tp) {
+            log.leader_epoch = leader_epoch;
+        }
         self.load_when_free(index, leader_epoch);
     }
 

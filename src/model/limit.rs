@@ -76,6 +76,9 @@ pub const DELTAS_KEPT_MAX: usize = 16_384;
 /// Pause after which a shard that has not served a change is sent its deltas again, milliseconds.
 pub const DELTAS_RESEND_MS: u64 = 100;
 
+/// Pause after which a shard asks its siblings again to release a partition that it leads now, milliseconds.
+pub const RELEASE_RESEND_MS: u64 = 100;
+
 /// Bytes of the text that says what is wrong with a batch.
 pub const BATCH_ERROR_TEXT: usize = 512;
 

@@ -153,6 +153,8 @@ fn keep(kept: &mut Kept, to: ShardIndex, msg: PeerMsg, events: &mut VecDeque<Eve
         PeerMsg::Snapshot { .. } => kept.missed = Some(0),
         PeerMsg::Served { served } => kept.served = Some(served),
         PeerMsg::CatchUp { from } => kept.catch_up = oldest(kept.catch_up, from),
+        // Who waits for the answer asks again.
+        PeerMsg::Release { .. } | PeerMsg::Released { .. } => {}
     }
 }
 

@@ -1,10 +1,10 @@
 //! AlterPartitionReassignments: which moves of replicas may be, and what they make of a partition.
 //!
-//! Nothing moves yet: a move to where the replicas are is a success, and any other one is refused with its reason. A move
-//! between shards of a process (close here, open there) and one between machines (copy, then drop) belong into [`plan`].
+//! Between shards of a process a partition moves at once, without a copy: it is closed on the one and opened on the other
+//! (`shard/handover.rs`), so no such move is ever seen under way. Moves between machines are refused, with the reason.
 
-use crate::meta::{ApiError, Image, Moves, Partition, PartitionResults, Record};
-use crate::model::{ErrorCode, NodeId};
+use crate::meta::{ApiError, Image, Moves, Partition, PartitionChange, PartitionResults, Record};
+use crate::model::{ErrorCode, NodeId, TopicPartition};
 
 use super::placement::check_manual;
 
@@ -58,12 +58,42 @@ fn plan(
             format!("The replication factor is changed from {now} to {then}"),
         ));
     }
-    between(partition, target)
+    let tp = TopicPartition {
+        topic: topic.id,
+        partition: number,
+    };
+    between(tp, partition, target)
 }
 
-fn between(partition: &Partition, target: &[NodeId]) -> Result<Vec<Record>, ApiError> {
+fn between(
+    tp: TopicPartition,
+    partition: &Partition,
+    target: &[NodeId],
+) -> Result<Vec<Record>, ApiError> {
     if partition.replicas == target {
         return Ok(Vec::new());
+    }
+    // Replicas of a partition never share a process, so that a process names one on either side.
+    let of = |process: i32| {
+        target
+            .iter()
+            .copied()
+            .find(|node| node.process() == process)
+    };
+    let moved = |nodes: &[NodeId]| -> Option<Vec<NodeId>> {
+        nodes.iter().map(|node| of(node.process())).collect()
+    };
+    if partition.replicas.len() == target.len()
+        && moved(&partition.replicas).is_some()
+        && let Some(isr) = moved(&partition.isr)
+    {
+        let leader = of(partition.leader.process());
+        let change = PartitionChange {
+            replicas: Some(target.to_vec()),
+            isr: Some(isr),
+            leader: leader.filter(|leader| *leader != partition.leader),
+        };
+        return Ok(vec![Record::PartitionChange { tp, change }]);
     }
     let numbers = |nodes: &[NodeId]| {
         let numbers: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
@@ -72,7 +102,7 @@ fn between(partition: &Partition, target: &[NodeId]) -> Result<Vec<Record>, ApiE
     Err(ApiError::new(
         ErrorCode::InvalidReplicaAssignment,
         format!(
-            "The replicas cannot move from [{}] to [{}]: moving replicas is not supported yet.",
+            "The replicas cannot move from [{}] to [{}]: moving replicas between machines is not supported yet.",
             numbers(&partition.replicas),
             numbers(target)
         ),

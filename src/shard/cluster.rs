@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::api::{Asked, Call};
 use super::conn::ReplyTo;
+use super::handover::Held;
 use super::park::{ParkId, Parked};
 use super::{Actions, CONTROLLER_SHARD, PeerMsg, Shard};
 use crate::meta::{ApiError, Command, Outcome, OutcomeResult, Record, Resource};
@@ -196,6 +197,8 @@ impl Shard {
                 records,
             } => self.deltas(offset, &records, actions),
             PeerMsg::Snapshot { applied, records } => self.snapshot(applied, &records, actions),
+            PeerMsg::Release { tp, since } => self.release_asked(from, tp, since),
+            PeerMsg::Released { tp, since, left } => self.released(from, tp, since, left),
             PeerMsg::Served { served } => self.served(from, served),
             PeerMsg::CatchUp { from: offset } => self.catch_up(from, offset, actions),
         }
@@ -221,8 +224,9 @@ impl Shard {
                 Record::RemoveTopic { id } => Some(*id),
                 _ => None,
             };
+            let held = self.held_before(record);
             self.image.apply(offset, record);
-            self.applied(offset, record, actions);
+            self.applied(offset, record, held, actions);
             if let Some(id) = removed {
                 self.topic_removed(id, actions);
             }
@@ -239,23 +243,24 @@ impl Shard {
         }
         self.image = self.image.restored(applied, records);
         // Not served before the partitions of its last record are.
-        self.reconcile_all(applied - 1, actions);
+        // Who led what before the last record is not told.
+        self.reconcile_all(applied - 1, Held::BySibling, actions);
         self.note_registration();
         self.reconfigure_all();
         self.telemetry.changed();
         self.report_served(actions);
     }
 
-    fn applied(&mut self, offset: u64, record: &Record, actions: &mut Actions) {
+    fn applied(&mut self, offset: u64, record: &Record, held: Held, actions: &mut Actions) {
         match record {
             Record::Partition { tp, .. } | Record::PartitionChange { tp, .. } => {
                 if self.is_registered() {
-                    self.reconcile(*tp, offset, actions);
+                    self.reconcile(*tp, offset, held, actions);
                 }
             }
             Record::Process { process, .. } => {
                 if *process == self.config.process {
-                    self.reconcile_all(offset, actions);
+                    self.reconcile_all(offset, held, actions);
                 }
             }
             Record::Config {
@@ -308,10 +313,11 @@ impl Shard {
         for tp in gone {
             self.drop_partition(tp, true, actions);
         }
+        self.store.forget_left(id);
     }
 
     /// Makes everything that this shard hosts agree with the image.
-    fn reconcile_all(&mut self, offset: u64, actions: &mut Actions) {
+    fn reconcile_all(&mut self, offset: u64, held: Held, actions: &mut Actions) {
         if !self.is_registered() {
             return;
         }
@@ -329,7 +335,7 @@ impl Shard {
         all.sort_unstable();
         all.dedup();
         for tp in all {
-            self.reconcile(tp, offset, actions);
+            self.reconcile(tp, offset, held, actions);
         }
     }
 

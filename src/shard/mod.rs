@@ -13,6 +13,7 @@ mod cluster;
 pub mod config;
 pub mod conn;
 pub mod event;
+mod handover;
 mod hosted;
 mod park;
 mod partitions;
@@ -33,6 +34,7 @@ use crate::model::{Instant, NodeId, Now, Rarely, Rng, TopicPartition};
 use crate::quorum::Quorum;
 use cluster::{Controller, Follower};
 use conn::Conns;
+use handover::Handover;
 use hosted::Hosted;
 use park::{ParkId, ParkingLot};
 use session::Sessions;
@@ -68,6 +70,7 @@ pub struct Shard {
     parked: ParkingLot,
     sessions: Sessions,
     follower: Follower,
+    handover: Handover,
     controller: Option<Controller>,
     producer_ids: api::producer_id::ProducerIds,
     telemetry: api::telemetry::Telemetry,
@@ -110,6 +113,7 @@ impl Shard {
             parked: ParkingLot::default(),
             sessions: Sessions::new(slots),
             follower: Follower::default(),
+            handover: Handover::default(),
             producer_ids: api::producer_id::ProducerIds::default(),
             telemetry: api::telemetry::Telemetry::default(),
             log_dirs_waiting: Vec::new(),
@@ -141,6 +145,7 @@ impl Shard {
         self.store.tick(now, &mut actions.disk);
         self.store.commit(now, &mut actions.disk);
         self.progress(actions);
+        self.hand_over(actions);
         self.report_served(actions);
         actions.again |= !events.is_empty() || self.may_start_more();
         actions.wake_at = self.next_deadline();
@@ -214,6 +219,7 @@ impl Shard {
         [
             self.parked.next_deadline(),
             self.store.next_deadline(),
+            self.handover.next_deadline(),
             controller,
         ]
         .into_iter()

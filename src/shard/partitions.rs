@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::handover::Held;
 use super::hosted::{EndWait, Hosted, log_config, produce_rules};
 use super::park::{ParkId, Parked};
 use super::{Actions, Shard};
@@ -12,7 +13,13 @@ use crate::replica::Partition;
 
 impl Shard {
     /// Makes what this shard hosts agree with the image for one partition.
-    pub(super) fn reconcile(&mut self, tp: TopicPartition, offset: u64, actions: &mut Actions) {
+    pub(super) fn reconcile(
+        &mut self,
+        tp: TopicPartition,
+        offset: u64,
+        held: Held,
+        actions: &mut Actions,
+    ) {
         let Some(topic) = self.image.topic(tp.topic).cloned() else {
             return self.drop_partition(tp, true, actions);
         };
@@ -39,17 +46,24 @@ impl Shard {
             None if self.stopping => {}
             None => {
                 debug_assert!(log_state.is_none(), "a log is open only while it is hosted");
-                self.store.open(
-                    tp,
-                    &topic.name,
-                    log_config(&topic, self.image.in_force()),
-                    state.leader_epoch,
-                    self.now,
-                );
                 self.opening.insert((offset, tp));
                 self.hosted.insert(tp, Hosted::new(topic, offset));
+                match held {
+                    Held::ByNobody => self.open_log(tp),
+                    Held::BySibling => self.await_release(tp, offset, actions),
+                }
             }
         }
+    }
+
+    /// Opens the log of a partition that this shard hosts.
+    pub(super) fn open_log(&mut self, tp: TopicPartition) {
+        let (Some(hosted), Some(state)) = (self.hosted.get(&tp), self.image.partition(tp)) else {
+            return;
+        };
+        let config = log_config(&hosted.topic, self.image.in_force());
+        let (topic, leader_epoch) = (&hosted.topic.name, state.leader_epoch);
+        self.store.open(tp, topic, config, leader_epoch, self.now);
     }
 
     /// The topic's configs changed.
@@ -83,7 +97,10 @@ impl Shard {
         if let Some(since) = hosted.opening_since {
             self.opening.remove(&(since, tp));
         }
-        if deleted {
+        if self.awaits_release(tp) {
+            // Nothing is open here; what is deleted goes once the sibling is rid of it.
+            self.release_dropped(tp, deleted.then_some(&hosted.topic));
+        } else if deleted {
             self.store.delete(tp, self.now);
         } else {
             self.store.close(tp, self.now);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::log::Left;
 use crate::meta::{Command, Outcome, Record};
+use crate::model::TopicPartition;
 
 /// Core to core is broker to broker: everything that one shard says to another. Inside a process it goes through a
 /// bounded flume channel; sending never waits.
@@ -21,6 +23,14 @@ pub enum PeerMsg {
     },
     /// To the controller's shard: deltas up to `served` are applied and every leader they made on this shard serves.
     Served { served: u64 },
+    /// To a sibling: this shard leads the partition by the metadata record at `since`; say when you are rid of it.
+    Release { tp: TopicPartition, since: u64 },
+    /// The sibling has applied that record and holds nothing of the partition any more; `left` is what it knows of it.
+    Released {
+        tp: TopicPartition,
+        since: u64,
+        left: Option<Left>,
+    },
     /// To the controller's shard: send the deltas from this metadata offset on.
     CatchUp { from: u64 },
 }

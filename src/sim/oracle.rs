@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 pub(super) use probes::Known as ProbeKnown;
 
+use self::probes::epoch_at;
 use super::topics::Topics;
 use crate::batch::Batch;
 use crate::log::faulty::Loss;
@@ -233,7 +234,7 @@ impl Oracle {
         let (old, epoch) = match self.parts.get(&tp) {
             Some(part) => (
                 part.opened.is_none_or(|opened| base < opened),
-                part.leader_epoch,
+                epoch_at(&part.epochs, base),
             ),
             None => return self.fail(format!("{} is served and not open", name(tp))),
         };
@@ -243,9 +244,9 @@ impl Oracle {
                 name(tp)
             ));
         }
-        if old == (batch.leader_epoch() == epoch) || batch.leader_epoch() > epoch {
+        if epoch != Some(batch.leader_epoch()) {
             return self.fail(format!(
-                "{} at {base}: batch {id} has leader epoch {}, the leader {epoch}",
+                "{} at {base}: batch {id} has leader epoch {}, its leader had {epoch:?}",
                 name(tp),
                 batch.leader_epoch()
             ));
@@ -396,9 +397,14 @@ impl Oracle {
         if !log.is_ready() {
             return None;
         }
-        let fresh = self.parts.get(&tp).is_some_and(|p| p.opened.is_none());
+        let part = self.parts.get(&tp);
+        let fresh = part.is_some_and(|p| p.opened.is_none());
+        let last = part.and_then(|p| p.epochs.last());
+        let moved = !fresh && last.is_some_and(|(epoch, _)| *epoch < leader_epoch);
         if fresh {
             self.open(log);
+        } else if moved {
+            self.open_elsewhere(log);
         }
         let was_cut = self.parts.get(&tp).is_some_and(|p| p.cut);
         if was_cut {
@@ -418,7 +424,7 @@ impl Oracle {
         }
         let part = self.parts.entry(tp).or_default();
         part.safe = log.safe();
-        part.opened.filter(|_| fresh)
+        part.opened.filter(|_| fresh || moved)
     }
 
     /// A log is open: it must hold what was promised before.
@@ -457,6 +463,39 @@ impl Oracle {
         if end > before && !std::mem::take(&mut part.stopped) {
             return self.fail(format!(
                 "{}: the log ends at {end} after {loss:?} and had only reached {before}",
+                name(tp)
+            ));
+        }
+        self.forget_from(tp, end);
+    }
+
+    /// Another shard has it now, in the same life: everything that was appended is there.
+    fn open_elsewhere(&mut self, log: &Log) {
+        let tp = log.tp();
+        let part = self.parts.entry(tp).or_default();
+        // As in `open`.
+        let end = match log.epochs().latest() {
+            Some(latest) if latest.epoch == part.leader_epoch => latest.start,
+            _ => log.appended(),
+        };
+        let before = part.appended;
+        let floor = if std::mem::take(&mut part.cut) {
+            part.safe
+        } else {
+            before
+        };
+        part.opened = Some(end);
+        part.ends.push((self.life, end));
+        part.epochs.push((part.leader_epoch, end));
+        self.notes.push(format!(
+            "  {} has moved and is open from {} to {end}, it had reached {before}",
+            name(tp),
+            log.start()
+        ));
+        // What was appended in the turn that gave it up was not seen here: it may end later.
+        if end < floor {
+            return self.fail(format!(
+                "{}: a move made it end at {end}, it had reached {before}, {floor} had to stay",
                 name(tp)
             ));
         }

@@ -24,6 +24,9 @@ from harness.wire import Closed, Cluster, request_bytes  # noqa: E402
 
 RETRIABLE = {3, 5, 6, 7, 14, 15, 56}
 
+# The partition is led elsewhere: whoever answers this is asked no more.
+MOVED = {3, 5, 6}
+
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
@@ -76,6 +79,8 @@ def raw(bootstrap, topic, partitions, seed, values, in_flight, bytes_per_s):
                 answer = cluster.leader(topic, partition).receive("Produce", 9, correlation).responses[0].partition_responses[0]
                 if answer.error_code == 0:
                     say("a", partition, answer.base_offset, made.count, made.crc, time.monotonic())
+                elif answer.error_code in MOVED:
+                    raise Closed(f"partition {partition} is led elsewhere")
                 elif answer.error_code not in RETRIABLE:
                     say("e", f"a produce was answered with {answer.error_code} {answer.error_message}")
         except (Closed, OSError):

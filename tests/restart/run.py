@@ -25,7 +25,7 @@ cache.in_venv()
 from harness import mounts  # noqa: E402
 from harness.checks import Checks, expect, expect_equal  # noqa: E402
 from harness.records import batch, parse  # noqa: E402
-from harness.wire import Closed, Cluster  # noqa: E402
+from harness.wire import Closed, Cluster, Conn  # noqa: E402
 from rig import Lost, Rig  # noqa: E402
 
 STORAGE_ERROR = 56
@@ -273,6 +273,47 @@ def reshard(options, shards):
             filler.check()
 
 
+def moves(options, shards):
+    """Partitions move from shard to shard under load, also in the moment of a kill: no producer meets an error that is not retriable, and
+    everything acknowledged is there."""
+    shards = max(2, shards)
+    with broker.Corelane(shards=shards) as running, Rig(running, options.seed) as rig:
+        rng, took = random.Random(options.seed), []
+
+        def places(count):
+            for _ in range(count):
+                producer = rng.choice(rig.producers)
+                yield producer.topic, rng.randrange(producer.partitions), rng.randrange(shards)
+
+        def request(topic, partition, node):
+            partition = {"partition_index": partition, "replicas": [node]}
+            return {"timeout_ms": 10_000, "allow_replication_factor_change": True, "topics": [{"name": topic, "partitions": [partition]}]}
+
+        for _ in range(3):
+            rig.run_for_a_while()
+            with Conn(running.port) as conn:
+                for place in places(10 * options.kills):
+                    started = time.monotonic()
+                    answer = conn.ask("AlterPartitionReassignments", 1, **request(*place))
+                    took.append(time.monotonic() - started)
+                    told = answer.responses[0].partitions[0]
+                    expect_equal(f"code of the move of {place}", (answer.error_code, told.error_code), (0, 0))
+                # And some that nobody waits for.
+                for place in places(5):
+                    conn.send("AlterPartitionReassignments", 1, **request(*place))
+            rig.kill_and_start()
+            rig.compare()
+        # By the tool too, back to an even spread; it says nothing moves when there is nothing to do.
+        tool = [str(running.binary), "shards", "rebalance", "--seconds", "0.2", "--bootstrap-server", running.bootstrap]
+        done = subprocess.run(tool, capture_output=True, text=True, timeout=60)
+        expect_equal("exit code of shards rebalance", (done.returncode, done.stderr), (0, ""))
+        for producer in rig.producers:
+            producer.finish()
+        rig.compare(whole=True)
+        took.sort()
+        print(f"   {len(took)} moves under load: median {took[len(took) // 2] * 1000:.1f} ms, worst {took[-1] * 1000:.0f} ms", flush=True)
+
+
 def boots(options, shards):
     """Every start serves on every port, with more shards than cores too."""
     for _ in range(40):
@@ -280,7 +321,7 @@ def boots(options, shards):
             expect(running.healthy(), "a port does not answer")
 
 
-CHECKS = {"boots": boots, "kills": kills, "reshard": reshard, "planted": planted, "clean_stop": clean_stop, "slow_disk": slow_disk, "full_disk": full_disk, "failing_disk": failing_disk}
+CHECKS = {"boots": boots, "kills": kills, "reshard": reshard, "moves": moves, "planted": planted, "clean_stop": clean_stop, "slow_disk": slow_disk, "full_disk": full_disk, "failing_disk": failing_disk}
 
 
 def main():

@@ -14,6 +14,7 @@ mod delete_records;
 mod every_api;
 mod fetch;
 mod metadata;
+mod moves;
 mod offsets;
 mod produce;
 mod producer_ids;

@@ -119,6 +119,8 @@ pub struct Rig {
     pub now: Now,
     /// While set, the disk completes nothing.
     pub hold_disk: bool,
+    /// While set, what shards say to each other is lost.
+    pub lose_peers: bool,
     /// While set, clients read nothing: what is given to send stays with the kernel.
     pub hold_sends: bool,
     events: Vec<VecDeque<Event>>,
@@ -244,6 +246,7 @@ impl Rig {
                 wall: WALL_MS,
             },
             hold_disk: false,
+            lose_peers: false,
             hold_sends: false,
             wires: BTreeMap::new(),
             next_conn: 0,
@@ -366,6 +369,9 @@ impl Rig {
             self.disk.submit(shard as u16, id, op, self.now.mono);
         }
         for (to, msg) in actions.peers {
+            if self.lose_peers {
+                continue;
+            }
             let from = ShardIndex(shard as u16);
             self.events[usize::from(to.0)].push_back(Event::Peer { from, msg });
         }

@@ -1,12 +1,17 @@
-//! Creates the topics of the plan through any shard, and later deletes some, makes them anew and lets them grow.
+//! Creates the topics of the plan through any shard, and later deletes some, makes them anew, lets them grow and moves their
+//! partitions from shard to shard.
 
 use std::collections::VecDeque;
 
 use super::links::{Answer, Links};
-use super::{Ctx, Input};
-use crate::model::{ErrorCode, Instant, TopicId};
+use super::{Ctx, Input, PROCESS};
+use crate::model::{ErrorCode, Instant, NodeId, ShardIndex, TopicId};
 use crate::sim::plan::{AdminPlan, TopicPlan};
 use crate::wire::ApiKey;
+use crate::wire::msg::alter_partition_reassignments_request::{
+    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
+};
+use crate::wire::msg::alter_partition_reassignments_response::AlterPartitionReassignmentsResponse;
 use crate::wire::msg::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
 use crate::wire::msg::create_partitions_response::CreatePartitionsResponse;
 use crate::wire::msg::create_topics_request::{
@@ -25,12 +30,17 @@ enum Job {
     /// By id, if it is known and the seed says so.
     Delete(usize, Option<TopicId>),
     Grow(usize, i32),
+    /// A partition, to a shard.
+    Move(usize, i32, u16),
 }
 
 impl Job {
     fn topic(self) -> usize {
         match self {
-            Job::Create(topic) | Job::Delete(topic, _) | Job::Grow(topic, _) => topic,
+            Job::Create(topic)
+            | Job::Delete(topic, _)
+            | Job::Grow(topic, _)
+            | Job::Move(topic, ..) => topic,
         }
     }
 }
@@ -113,6 +123,15 @@ impl Admin {
         }
         self.not_before = Instant(0);
         let topic = ctx.rng.below(self.topics.len() as u64) as usize;
+        if ctx.shards > 1 && ctx.rng.one_in(2) {
+            // Several at once, back and forth: one may begin before another is over.
+            for _ in 0..ctx.rng.range(1, 6) {
+                let partition = ctx.rng.below(self.topics[topic].partitions as u64) as i32;
+                let shard = ctx.rng.below(ctx.shards as u64) as u16;
+                self.jobs.push_back(Job::Move(topic, partition, shard));
+            }
+            return ctx.wake_in(1);
+        }
         if ctx.rng.one_in(2) {
             let more = self.topics[topic].partitions + ctx.rng.range(1, 3) as i32;
             if more <= PARTITIONS_MAX {
@@ -181,6 +200,28 @@ impl Admin {
                         request.encode(w, v);
                     })
             }
+            Job::Move(_, partition_index, shard_wanted) => {
+                let version = ctx.rng.below(2) as i16;
+                let api = ApiKey::AlterPartitionReassignments;
+                let node = NodeId::of(PROCESS, ShardIndex(shard_wanted));
+                self.links
+                    .call(ctx, shard, api, version, Some(job), |w, v| {
+                        let partition = ReassignablePartition {
+                            partition_index,
+                            replicas: Some(vec![node.0]),
+                        };
+                        let topic = ReassignableTopic {
+                            name: topic.name.as_str().into(),
+                            partitions: vec![partition],
+                        };
+                        let request = AlterPartitionReassignmentsRequest {
+                            timeout_ms,
+                            topics: vec![topic],
+                            ..Default::default()
+                        };
+                        request.encode(w, v);
+                    })
+            }
         };
         self.asks += u32::from(self.asking);
     }
@@ -215,6 +256,21 @@ impl Admin {
                 },
                 Err(e) => return ctx.fail(format!("CreatePartitions cannot be read: {e}")),
             },
+            Job::Move(..) => {
+                match AlterPartitionReassignmentsResponse::decode(&mut r, answer.version) {
+                    // The whole request was refused.
+                    Ok(response) if response.error_code != 0 => {
+                        (response.error_code, TopicId::default())
+                    }
+                    Ok(response) => match response.responses.first() {
+                        Some(topic) if topic.name == name && topic.partitions.len() == 1 => {
+                            (topic.partitions[0].error_code, TopicId::default())
+                        }
+                        _ => return ctx.fail(format!("a move does not name {name}")),
+                    },
+                    Err(e) => return ctx.fail(format!("a move cannot be read: {e}")),
+                }
+            }
         };
         self.decided(job, ErrorCode::from_code(error), id, ctx);
     }
@@ -257,6 +313,9 @@ impl Admin {
             (Job::Grow(_, count), ErrorCode::InvalidPartitions) if again => {
                 topic.partitions = count;
             }
+            (Job::Move(..), ErrorCode::None) => {}
+            // Since it was planned, the process has started with fewer shards.
+            (Job::Move(_, _, 1..), ErrorCode::InvalidReplicaAssignment) => {}
             (_, ErrorCode::RequestTimedOut | ErrorCode::NotController) => return,
             (_, ErrorCode::KafkaStorageError) if ctx.oracle.refusals_allowed => return,
             (job, error) => {

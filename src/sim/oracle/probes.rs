@@ -245,9 +245,12 @@ impl Oracle {
         let Some(part) = self.parts.get(&tp) else {
             return;
         };
-        let now = part.leader_epoch;
-        let wrong = if asked > now {
-            (epoch != -1 || end != -1).then(|| "it has not begun".to_string())
+        // It may have moved between the question and now.
+        let (then, now) = (known.leader_epoch, part.leader_epoch);
+        let wrong = if asked > then && (epoch, end) == (-1, -1) {
+            None
+        } else if asked > now {
+            Some("it has not begun".to_string())
         } else if asked == now {
             let (from, to) = (known.high_watermark, part.appended_max);
             (epoch != asked || !(from..=to).contains(&end))
@@ -257,6 +260,13 @@ impl Oracle {
             match later.map(|(_, start)| *start).min() {
                 // Epochs below the start are forgotten.
                 Some(expected) if expected <= part.start => None,
+                Some(expected)
+                    if asked >= then
+                        && epoch == asked
+                        && (known.high_watermark..=expected).contains(&end) =>
+                {
+                    None
+                }
                 Some(expected) if end != expected => Some(format!("it ended at {expected}")),
                 Some(expected) => {
                     let last = epoch_at(&part.epochs, expected - 1);
@@ -279,7 +289,7 @@ fn time_of(batch: BatchId) -> i64 {
 }
 
 /// The leader epoch in which the record at `offset` was appended, from the starts of the epochs and the log's ends then.
-fn epoch_at(epochs: &[(i32, i64)], offset: i64) -> Option<i32> {
+pub(super) fn epoch_at(epochs: &[(i32, i64)], offset: i64) -> Option<i32> {
     let holder = epochs.iter().rev().find(|(_, start)| *start <= offset);
     holder.map(|(epoch, _)| *epoch)
 }
