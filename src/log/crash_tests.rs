@@ -305,6 +305,55 @@ fn a_log_that_was_given_up_comes_back_as_it_was() {
     );
 }
 
+/// A segment that cannot be written when the journal is replayed: its log is out of use, the others serve, and the next start has all of it.
+#[test]
+fn a_log_that_cannot_be_replayed_waits_for_the_next_start() {
+    for again in [1, 3] {
+        let mut rig = Rig::ready(6, small(), 3, &Config::default());
+        let b = batch(2, 300, 1);
+        for log in 0..3 {
+            rig.append(log, &b, true).unwrap();
+        }
+        rig.settle();
+        let mut disk = rig.disk;
+        for _ in 0..again {
+            disk.crash(faulty::Loss::Killed);
+            disk.faults.broken = Some("t-1/0".into());
+            let opened = replay(&mut disk, 1);
+            disk.faults.broken = None;
+            assert_eq!(opened.hurt.keys().collect::<Vec<_>>(), [&tp(1)]);
+            let mut rig = Rig::on(disk, small(), opened);
+            for log in 0..3 {
+                rig.open(log, &Config::default());
+            }
+            rig.settle();
+            let state = |log| rig.store.log(tp(log)).unwrap().state().clone();
+            assert_eq!((state(0), state(2)), (LogState::Ready, LogState::Ready));
+            assert!(matches!(state(1), LogState::Fenced(Fenced::Io(_))));
+            rig.append(0, &b, true).unwrap();
+            rig.settle();
+            disk = rig.disk;
+        }
+        disk.crash(faulty::Loss::Killed);
+        let opened = replay(&mut disk, 1);
+        assert!(opened.hurt.is_empty());
+        let mut rig = Rig::on(disk, small(), opened);
+        for log in 0..3 {
+            rig.open(log, &Config::default());
+        }
+        rig.settle();
+        assert_eq!(rig.store.log(tp(0)).unwrap().appended(), 2 + 2 * again);
+        let whole = rig.store.log(tp(1)).unwrap();
+        assert_eq!((whole.is_ready(), whole.appended()), (true, 2));
+        assert_eq!(rig.read_from(1, 0, 2, 1 << 20), b.stamped(0, 1));
+        let left = rig.disk.paths().into_iter();
+        assert_eq!(
+            left.filter(|path| path.starts_with("journal-kept")).count(),
+            0
+        );
+    }
+}
+
 /// What ends the life of a log that an error fenced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Then {

@@ -457,6 +457,8 @@ impl Store {
             self.waiting_open.push((index, leader_epoch));
         } else if let Some(Left { log: Err(why), .. }) = self.left.get(&log.tp) {
             self.fence(index, why.clone());
+        } else if let Some(why) = self.opened.hurt.get(&log.tp) {
+            self.fence(index, Fenced::Io(why.clone()));
         } else {
             self.start_loading(index, leader_epoch);
         }
@@ -535,11 +537,17 @@ impl Log {
 }
 
 pub(super) fn deleted_dir(dir: &str, topic: TopicId) -> String {
+    set_aside(dir, topic, "delete")
+}
+
+/// Kafka's name for a directory that is no log any more: `<dir>.<unique id>-<why>`.
+pub(super) fn set_aside(dir: &str, topic: TopicId, why: &str) -> String {
     use std::fmt::Write;
     let mut name = format!("{dir}.");
     for byte in topic.0 {
         let _ = write!(name, "{byte:02x}");
     }
-    name.push_str("-delete");
+    name.push('-');
+    name.push_str(why);
     name
 }

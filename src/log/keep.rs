@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use super::frame::{self, FrameWriter};
+use super::frame::{self, FrameHeader, FrameWriter, Part};
 use super::op::{DiskDone, DiskError, DiskOp, DiskResult};
 use super::ops::{LogIndex, Task};
 use super::store::Store;
@@ -112,25 +112,50 @@ fn copy(
         if parts.is_empty() {
             continue;
         }
-        let place = out.len();
-        let size: usize = parts
-            .iter()
-            .map(|p| frame::PART_BYTES + p.bytes.len())
-            .sum();
-        let size = frame::HEADER_BYTES + size;
-        out.resize(place + size, 0);
-        let mut writer = FrameWriter::new(&mut out[place..]);
-        for part in parts {
-            writer.part(&part.header, part.bytes.len() as u32);
-            writer.data(&part.bytes);
-        }
-        writer.finish(&frame::FrameHeader {
-            at: place as u64,
-            ..h
-        });
-        out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
+        append_frame(&mut out, h, &parts);
     }
     Some(Bytes::from(out))
+}
+
+/// What boot could not replay, as a kept file of the generation that it begins: its name, which no journal file's copy has, and its bytes.
+/// The journals themselves begin with sequence 1, so this comes before all that they will say.
+pub(super) fn unreplayed(generation: u64, parts: &[Part]) -> (String, Bytes) {
+    let header = FrameHeader {
+        generation,
+        sequence: 0,
+        flushed: 0,
+        live_from: 0,
+        shard: 0,
+        at: 0,
+    };
+    let mut out = Vec::new();
+    let parts: Vec<&Part> = parts.iter().collect();
+    append_frame(&mut out, header, &parts);
+    (
+        file_name(ShardIndex(0), u64::MAX - generation),
+        Bytes::from(out),
+    )
+}
+
+/// A frame behind the others, padded to whole blocks.
+fn append_frame(out: &mut Vec<u8>, header: FrameHeader, parts: &[&Part]) {
+    let place = out.len();
+    let size: usize = parts
+        .iter()
+        .map(|p| frame::PART_BYTES + p.bytes.len())
+        .sum();
+    let size = frame::HEADER_BYTES + size;
+    out.resize(place + size, 0);
+    let mut writer = FrameWriter::new(&mut out[place..]);
+    for part in parts {
+        writer.part(&part.header, part.bytes.len() as u32);
+        writer.data(&part.bytes);
+    }
+    writer.finish(&FrameHeader {
+        at: place as u64,
+        ..header
+    });
+    out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
 }
 
 /// Beside the journals at the top of the log dir, never one of them.

@@ -610,7 +610,12 @@ impl Store {
             scan.epoch = -1;
         }
         let progress = loading.progress.take();
-        let progress = progress.filter(|p| !trusted && p.at <= len);
+        // The note may be of a log start that a crash took back: then nobody would know the epochs below it.
+        let floor = loading.known.start.max(s.base);
+        let tells =
+            |epochs: &LeaderEpochs| epochs.entries().first().is_some_and(|e| e.start <= floor);
+        let progress = progress
+            .filter(|p| !trusted && p.at <= len && (tells(&p.epochs) || tells(&log.epochs)));
         if progress.is_none() && loading.noted.remove(&loading.base) {
             // It must not be believed of what is appended from here on.
             s.has_note = false;

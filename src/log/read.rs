@@ -31,6 +31,8 @@ pub enum ReadPlan {
     /// Nothing in `[offset..end)`, or the first batch is larger than `bytes_max`.
     Empty,
     OutOfRange,
+    /// What lies where the batch should be is none.
+    Corrupt,
     /// The place is being read; plan again when the log is named by `take_progress`.
     NeedsRead,
 }
@@ -147,6 +149,8 @@ enum Locate {
     Read(u64),
     /// Read the segment's index, then ask again.
     Index,
+    /// The segment ends before it: a file that somebody took away lies between.
+    Beyond,
     Corrupt,
 }
 
@@ -167,18 +171,29 @@ impl Log {
         if offset >= end || (bytes_max == 0 && !at_least_one) {
             return ReadPlan::Empty;
         }
-        let i = self.segments.partition_point(|s| s.base <= offset) - 1;
-        let first = match locate(&self.segments[i], &self.located, offset) {
-            Locate::At(found) => found,
-            Locate::Read(at) => {
-                self.located.want(&self.segments[i], at, offset);
-                return ReadPlan::NeedsRead;
+        let mut i = self.segments.partition_point(|s| s.base <= offset) - 1;
+        let mut offset = offset;
+        let first = loop {
+            match locate(&self.segments[i], &self.located, offset) {
+                Locate::At(found) => break found,
+                Locate::Read(at) => {
+                    self.located.want(&self.segments[i], at, offset);
+                    return ReadPlan::NeedsRead;
+                }
+                Locate::Index => {
+                    self.located.want_index(self.segments[i].base);
+                    return ReadPlan::NeedsRead;
+                }
+                // As Kafka does it, reading goes on with what there is.
+                Locate::Beyond if i + 1 < self.segments.len() => {
+                    i += 1;
+                    offset = self.segments[i].base;
+                    if offset >= end {
+                        return ReadPlan::Empty;
+                    }
+                }
+                Locate::Beyond | Locate::Corrupt => return ReadPlan::Corrupt,
             }
-            Locate::Index => {
-                self.located.want_index(self.segments[i].base);
-                return ReadPlan::NeedsRead;
-            }
-            Locate::Corrupt => return ReadPlan::Empty,
         };
         let segment = &self.segments[i];
         let bytes_max = u64::from(bytes_max).min(PLAN_BYTES_MAX);
@@ -199,7 +214,8 @@ impl Log {
                     self.located.want_index(segment.base);
                     return ReadPlan::NeedsRead;
                 }
-                Locate::Corrupt => return ReadPlan::Empty,
+                Locate::Beyond => (segment.end, segment.next),
+                Locate::Corrupt => return ReadPlan::Corrupt,
             }
         };
         if limit <= first.at {
@@ -307,7 +323,10 @@ fn locate(segment: &Segment, located: &Located, offset: i64) -> Locate {
             None => return Locate::Corrupt,
         }
     }
-    Locate::Corrupt
+    match at < segment.end {
+        true => Locate::Corrupt,
+        false => Locate::Beyond,
+    }
 }
 
 /// The batch that holds `offset`, if the index alone tells.

@@ -9,7 +9,7 @@ use super::op::{DiskDone, DiskOp, DiskResult, FileId, FileRef};
 use super::ops::{LogIndex, Task, segment_path};
 use super::partition::{Fenced, Log};
 use super::read::{INTERVAL_BYTES, Interval};
-use super::segment::Phase;
+use super::segment::{Phase, Segment};
 use super::store::Store;
 use crate::model::limit::{CLOSED_FILES_MAX, INDEX_CACHE_BYTES};
 
@@ -98,16 +98,15 @@ impl Store {
         let segment = self.logs[index as usize]
             .as_deref_mut()
             .and_then(|l| l.segment_mut(base));
-        let (Some(s), true) = (segment, result.is_ok()) else {
-            if let Err(e) = result {
-                self.fence(
-                    index,
-                    Fenced::Io(format!("segment {base} cannot be opened: {e}")),
-                );
-            } else {
-                self.doomed.push(file);
+        let s = match (segment, result) {
+            (Some(s), Ok(_)) => s,
+            (Some(_), Err(e)) => {
+                let why = format!("segment {base} cannot be opened: {e}");
+                return self.fence(index, Fenced::Io(why));
             }
-            return;
+            // It went while it was opened: retention, or a cut.
+            (None, Ok(_)) => return self.doomed.push(file),
+            (None, Err(_)) => return,
         };
         s.read_opening = false;
         s.file = Some(file);
@@ -201,7 +200,7 @@ impl Store {
                 // Everything can still be found, by walking.
                 tracing::warn!(log = %dir, base, "the index of a closed segment is damaged");
                 if !s.max_known {
-                    s.max_timestamp = i64::MAX;
+                    s.max_timestamp = Segment::MAX_LOST;
                 }
             }
         }

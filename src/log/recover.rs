@@ -18,6 +18,9 @@
 //! - A log that another shard's journal speaks of last, and not with a mark: at most one journal holds live parts of a
 //!   log, and the broken one's were flushed in the segments before the other shard got it.
 //!
+//! A segment that cannot be read or written here takes its log out of use, and no other: what the journals have of it is copied to a file of
+//! its own (`keep`) before the new generation begins, for the next start.
+//!
 //! An idle log is fenced although it may be whole: silence about it proves nothing. The doubt is in the generation file
 //! from then on, for the journal is read only once. What cannot be noticed is a break at the very end, where no later frame
 //! tells of a flush: it looks like a torn tail.
@@ -27,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use super::block::{Block, MemSpan};
+use super::ending::set_aside;
 use super::finish;
 use super::frame::{self, Frame, Part, PartKind};
 use super::generation::{self, Generation, Known};
@@ -59,6 +63,19 @@ pub struct Opened {
     pub breaks: Vec<(ShardIndex, u64, u64)>,
     /// Bytes of batches that the journals had and the segments did not.
     pub replayed_bytes: u64,
+    /// Logs that an error keeps from being replayed, and the error: out of use until the next boot.
+    pub hurt: BTreeMap<TopicPartition, String>,
+}
+
+impl Opened {
+    /// Directories of logs that nobody has any more: their topic was deleted, or another one has its name. Kafka sets them aside under a
+    /// name that ends with `-stray`, so that nothing is lost by it and nothing is in the way of a new topic. Gives both names.
+    pub fn strays(&self, exists: impl Fn(TopicPartition) -> bool) -> Vec<(String, String)> {
+        let strays = self.dirs.iter().filter(|(_, tp)| !exists(**tp));
+        strays
+            .map(|(dir, tp)| (dir.clone(), set_aside(dir, tp.topic, "stray")))
+            .collect()
+    }
 }
 
 /// What a cursor over a whole log dir ([`Replay`], [`super::Finish`]) wants.
@@ -188,6 +205,10 @@ pub struct Replay {
     targets: VecDeque<(String, i64, Vec<Part>)>,
     target: Option<Target>,
     rewrite: Option<Rewrite>,
+    /// The directory of the log that is being replayed, and all its parts.
+    current: Option<(String, Vec<Part>)>,
+    /// Parts of the logs that are hurt.
+    unreplayed: Vec<Part>,
     report: Opened,
 }
 
@@ -247,6 +268,8 @@ impl Replay {
             targets: VecDeque::new(),
             target: None,
             rewrite: None,
+            current: None,
+            unreplayed: Vec::new(),
             report: Opened::default(),
         }
     }
@@ -384,6 +407,11 @@ impl Replay {
             (Then::Prefix, Ok(DiskDone::Read(bytes))) => self.rewrite(&bytes),
             (Then::Nothing, Ok(_)) => {}
             (then, Ok(done)) => return Err(format!("{then:?} was answered by {done:?}")),
+            (then, Err(e @ DiskError::Io(_)))
+                if self.phase == Phase::Segments && self.current.is_some() =>
+            {
+                self.hurt(&format!("{then:?}: {e}"));
+            }
             (then, Err(e)) => return Err(format!("recovery cannot go on ({then:?}): {e}")),
         }
         Ok(())
@@ -615,12 +643,32 @@ impl Replay {
 
     // -- into the segments
 
+    /// The log that is being replayed cannot be.
+    fn hurt(&mut self, why: &str) {
+        let (dir, parts) = self.current.take().expect("one is being replayed");
+        tracing::error!(
+            log = dir,
+            why,
+            "it cannot be replayed and is out of use until the next start"
+        );
+        self.todo.clear();
+        self.targets.clear();
+        (self.target, self.rewrite) = (None, None);
+        if let Some(tp) = self.report.dirs.get(&dir) {
+            let why = format!("it cannot be replayed: {why}");
+            self.report.hurt.insert(*tp, why);
+        }
+        self.unreplayed.extend(parts);
+    }
+
     /// A closed segment has all of its parts, and no write of it can be under way: its length must not be touched.
     fn listed(&mut self, entries: &[super::op::DirEntry]) {
         let (dir, by_segment) = self
             .replaying
             .pop_front()
             .expect("its files were asked for");
+        let all = by_segment.values().flatten().cloned().collect();
+        self.current = Some((dir.clone(), all));
         let has = |base: i64, suffix: &str| {
             let name = segment_path("", base, suffix);
             entries.iter().any(|e| e.name == name[1..])
@@ -639,6 +687,7 @@ impl Replay {
 
     fn next_target(&mut self) {
         let Some((dir, base, parts)) = self.targets.pop_front() else {
+            self.current = None;
             match self.replaying.front() {
                 Some((dir, _)) => {
                     let path = dir.clone();
@@ -863,6 +912,13 @@ impl Replay {
         };
         self.report.generation = next.number;
         self.report.clean = self.clean;
+        let unreplayed = std::mem::take(&mut self.unreplayed);
+        if !unreplayed.is_empty() {
+            // Before the generation is raised: nothing of the old one is read after that.
+            let (path, data) = keep::unreplayed(next.number, &unreplayed);
+            self.todo
+                .push_back((DiskOp::Replace { path, data }, Then::Nothing));
+        }
         let data = next.encode();
         self.todo.push_back((
             DiskOp::Replace {

@@ -102,6 +102,9 @@ pub(crate) fn ceil(at: u64) -> u64 {
 }
 
 impl Segment {
+    /// The largest timestamp that stands for "lost with the index": above all others, so that nothing is deleted or passed over by it.
+    pub const MAX_LOST: i64 = i64::MAX;
+
     pub fn new(base: i64, now: WallMs) -> Segment {
         Segment {
             base,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::partition::Log;
 use super::read::header_at;
-use super::segment::Segment;
+use super::segment::{Phase, Segment};
 use super::store::Store;
 use crate::batch::{Batch, Codecs, HEADER_BYTES};
 use crate::model::TopicPartition;
@@ -46,6 +46,19 @@ pub(crate) struct Peeks {
     bad: Option<(i64, u64, u32)>,
     /// (target, segment base, byte): nothing before this byte of the segment reaches the target.
     progress: VecDeque<(i64, i64, u64)>,
+    newest: Option<Newest>,
+}
+
+/// A segment that is walked for its largest timestamp, because its index is lost or tells of a record below the log start.
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    base: i64,
+    /// The log start when the walk began.
+    start: i64,
+    /// Everything before this byte is known.
+    at: u64,
+    /// Timestamp and offset of the first record with the largest one.
+    best: Option<(i64, i64)>,
 }
 
 impl Peeks {
@@ -183,17 +196,111 @@ impl Log {
             self.want_max_timestamps(i);
             return TimePlan::NeedsRead;
         }
-        let largest = (first..self.segments.len())
-            .map(|i| (self.segments[i].max_timestamp, i))
-            .reduce(|best, one| if one.0 > best.0 { one } else { best });
-        let Some((largest, i)) = largest.filter(|(largest, _)| *largest >= 0) else {
-            return TimePlan::NotFound;
-        };
-        let plan = self.find_in(i, largest, codecs);
-        if plan != TimePlan::NeedsRead {
-            self.located.peeks.done(largest);
+        let mut largest: (i64, Place) = (-1, Place::Nowhere);
+        for i in first..self.segments.len() {
+            let s = &self.segments[i];
+            if s.is_empty() {
+                continue;
+            }
+            // The first segment is the only one that may have its newest record below the log start.
+            let told = s.max_timestamp != Segment::MAX_LOST && s.max_timestamp_last >= self.start;
+            let one = if told {
+                (s.max_timestamp, Place::Segment(i))
+            } else {
+                match self.walk_newest(i, codecs) {
+                    Some(Some((timestamp, offset))) => (timestamp, Place::Offset(offset)),
+                    Some(None) => continue,
+                    None => return TimePlan::NeedsRead,
+                }
+            };
+            if one.0 > largest.0 {
+                largest = one;
+            }
         }
-        plan
+        match largest {
+            (_, Place::Nowhere) => TimePlan::NotFound,
+            (timestamp, Place::Offset(offset)) => TimePlan::Found { offset, timestamp },
+            (timestamp, Place::Segment(i)) => {
+                let mut plan = self.find_in(i, timestamp, codecs);
+                // It is in the batch that holds the log start, and before it.
+                if plan == TimePlan::NotFound && self.segments[i].base < self.start {
+                    plan = match self.walk_newest(i, codecs) {
+                        Some(Some((timestamp, offset))) => TimePlan::Found { offset, timestamp },
+                        Some(None) => TimePlan::NotFound,
+                        None => TimePlan::NeedsRead,
+                    };
+                }
+                if plan != TimePlan::NeedsRead {
+                    self.located.peeks.done(timestamp);
+                }
+                plan
+            }
+        }
+    }
+
+    /// The largest timestamp of a segment at or above the log start, and the offset of the first record that has it. `None`: something
+    /// is being read.
+    fn walk_newest(&mut self, i: usize, codecs: &mut Codecs) -> Option<Option<(i64, i64)>> {
+        let Log {
+            segments,
+            located,
+            start,
+            ..
+        } = self;
+        let s = &mut segments[i];
+        if s.index_on_disk {
+            located.want_index(s.base);
+            return None;
+        }
+        let peeks = &mut located.peeks;
+        let known = peeks.newest.take();
+        let known = known.filter(|w| (w.base, w.start) == (s.base, *start));
+        let mut walk = known.unwrap_or_else(|| Newest {
+            base: s.base,
+            start: *start,
+            at: {
+                let from = s.relative((*start).max(s.base));
+                s.index.before(from).map_or(0, |place| u64::from(place.at))
+            },
+            best: None,
+        });
+        let mut copy = Vec::new();
+        while walk.at + HEADER_BYTES as u64 <= s.end {
+            let ahead = PEEK_BYTES.min(s.end - walk.at);
+            let header = bytes_of(s, peeks, walk.at, HEADER_BYTES as u64, ahead, &mut copy);
+            let Some(header) = header else {
+                let waits = wait(peeks) == TimePlan::NeedsRead;
+                peeks.newest = Some(walk).filter(|_| waits);
+                return (!waits).then_some(walk.best);
+            };
+            let Some(found) = header_at(walk.at, header) else {
+                break;
+            };
+            let may_be = walk.best.is_none_or(|(best, _)| newest_of(header) > best);
+            if may_be && found.last_offset >= *start && walk.at + found.len <= s.end {
+                let Some(bytes) = bytes_of(s, peeks, walk.at, found.len, found.len, &mut copy)
+                else {
+                    let waits = wait(peeks) == TimePlan::NeedsRead;
+                    peeks.newest = Some(walk).filter(|_| waits);
+                    return (!waits).then_some(walk.best);
+                };
+                let (offset, timestamp) = newest_in_batch(bytes, *start, codecs).unzip();
+                if let (Some(offset), Some(timestamp)) = (offset, timestamp)
+                    && walk.best.is_none_or(|(best, _)| timestamp > best)
+                {
+                    walk.best = Some((timestamp, offset));
+                }
+            }
+            walk.at += found.len;
+        }
+        if s.max_timestamp == Segment::MAX_LOST
+            && s.phase == Phase::Closed
+            && *start <= s.base
+            && let Some((timestamp, offset)) = walk.best
+        {
+            (s.max_timestamp, s.max_timestamp_last) = (timestamp, offset);
+        }
+        Some(walk.best)
     }
 
     /// The segment that holds the log start.
@@ -245,12 +352,8 @@ impl Log {
             let Some(found) = header_at(at, header) else {
                 return TimePlan::NotFound;
             };
-            let newest = i64::from_be_bytes(
-                header[MAX_TIMESTAMP_AT..MAX_TIMESTAMP_AT + 8]
-                    .try_into()
-                    .expect("eight bytes"),
-            );
-            if newest >= target && found.last_offset >= *start && at + found.len <= s.end {
+            if newest_of(header) >= target && found.last_offset >= *start && at + found.len <= s.end
+            {
                 let Some(bytes) = bytes_of(s, peeks, at, found.len, found.len, &mut copy) else {
                     peeks.note(target, s.base, at);
                     return wait(peeks);
@@ -263,6 +366,33 @@ impl Log {
         }
         TimePlan::NotFound
     }
+}
+
+/// Where the largest timestamp is.
+#[derive(Clone, Copy)]
+enum Place {
+    Nowhere,
+    Segment(usize),
+    Offset(i64),
+}
+
+/// The largest timestamp that a batch's header tells.
+fn newest_of(header: &[u8]) -> i64 {
+    let bytes = &header[MAX_TIMESTAMP_AT..MAX_TIMESTAMP_AT + 8];
+    i64::from_be_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+/// Offset and timestamp of the first record with the largest timestamp of those at or above `start`.
+fn newest_in_batch(bytes: &[u8], start: i64, codecs: &mut Codecs) -> Option<(i64, i64)> {
+    let (batch, _) = Batch::view(bytes).ok()?;
+    let records = batch.records_with(codecs).ok()?;
+    records
+        .iter()
+        .filter_map(Result::ok)
+        .filter(|r| r.offset >= start)
+        .map(|r| (r.offset, r.timestamp))
+        .reduce(|best, one| if one.1 > best.1 { one } else { best })
+        .filter(|(_, timestamp)| *timestamp >= 0)
 }
 
 fn wait(peeks: &Peeks) -> TimePlan {

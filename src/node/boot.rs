@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::StatFs;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::config::BootError;
 use crate::disk::blocking::Disk;
-use crate::log::{DiskResult, Finish, Ids, Opened, Replay, Step, Stopped, StoreConfig};
+use crate::log::{DiskOp, DiskResult, Finish, Ids, Opened, Replay, Step, Stopped, StoreConfig};
 use crate::meta::{Image, StaticConfig};
 use crate::model::Rng;
 use crate::model::limit::{BLOCK_BYTES, JOURNAL_BYTES_MAX, JOURNAL_FILE_BYTES_MIN};
@@ -84,7 +84,7 @@ pub(super) const STORE_IDS: Ids = Ids {
 };
 
 impl QuorumSeed {
-    pub fn open(self, dir: &Path) -> Result<Booted, String> {
+    pub fn open(self, dir: &Path, opened: &Opened) -> Result<Booted, String> {
         let options = quorum::Options {
             process: self.process,
             snapshot_records: self.statics.number("metadata.snapshot.records") as u64,
@@ -100,6 +100,9 @@ impl QuorumSeed {
                 quorum::Step::Failed(why) => break Err(why),
             }
         };
+        if let Ok(booted) = &booted {
+            set_strays_aside(&mut disk, opened, &booted.image);
+        }
         let image = match &booted {
             Ok(booted) => Ok(booted.image.clone()),
             Err(why) => Err(why.clone()),
@@ -107,6 +110,20 @@ impl QuorumSeed {
         // The process waits for it, unless it is ending.
         let _ = self.image.send(image);
         booted
+    }
+}
+
+/// Before any topic that exists is looked for in its place.
+fn set_strays_aside(disk: &mut Disk, opened: &Opened, image: &Image) {
+    for (from, to) in opened.strays(|tp| image.partition(tp).is_some()) {
+        let (dir, now) = (from.clone(), to.clone());
+        match disk.run(DiskOp::Rename { from, to }) {
+            Ok(_) => warn!(
+                dir,
+                now, "a log of no topic is set aside; remove it when it is not missed"
+            ),
+            Err(error) => warn!(dir, %error, "a log of no topic cannot be set aside"),
+        }
     }
 }
 

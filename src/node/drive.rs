@@ -181,7 +181,7 @@ impl Driver {
         let (image, quorum) = match seed.metadata {
             Metadata::Image(image) => (*image, None),
             Metadata::Quorum(of_quorum) => {
-                let booted = of_quorum.open(&seed.dir)?;
+                let booted = of_quorum.open(&seed.dir, &seed.opened)?;
                 (booted.image, Some(booted.quorum))
             }
         };

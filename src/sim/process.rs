@@ -115,6 +115,10 @@ impl World {
                 quorum::Step::Failed(why) => return Err(Halt::Failed(why)),
             }
         };
+        for (from, to) in opened.strays(|tp| booted.image.partition(tp).is_some()) {
+            // A disk that fails here leaves it where it is.
+            let _ = self.boot_op(&DiskOp::Rename { from, to })?;
+        }
         Ok((*opened, booted))
     }
 

@@ -226,6 +226,7 @@ impl Rig {
                 }
                 ReadPlan::Empty => return all,
                 ReadPlan::OutOfRange => panic!("{offset} is out of range"),
+                ReadPlan::Corrupt => panic!("there is no batch at {offset}"),
             }
         }
     }

@@ -312,6 +312,7 @@ impl World {
                 }
                 ReadPlan::Empty => return all,
                 ReadPlan::OutOfRange => panic!("seed {}: {offset} is out of range", self.seed),
+                ReadPlan::Corrupt => panic!("seed {}: no batch at {offset}", self.seed),
             }
         }
     }

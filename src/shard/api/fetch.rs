@@ -284,6 +284,7 @@ impl Shard {
             }
             ReadPlan::Empty => Ok(Read::Done),
             ReadPlan::OutOfRange => Err(ErrorCode::OffsetOutOfRange),
+            ReadPlan::Corrupt => Err(ErrorCode::CorruptMessage),
             ReadPlan::NeedsRead => Ok(Read::Later),
         }
     }
