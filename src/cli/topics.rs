@@ -27,6 +27,8 @@ enum Action {
     List(List),
     /// Show topics with their partitions and settings
     Describe(Describe),
+    /// Let topics have more partitions
+    Alter(Alter),
     /// Delete topics
     Delete(Delete),
 }
@@ -95,6 +97,24 @@ struct Describe {
 }
 
 #[derive(clap::Args)]
+struct Alter {
+    #[command(flatten)]
+    connect: Connect,
+    /// Names, with `.*` for anything and `,` or `|` between several
+    #[arg(long, required = true)]
+    topic: Vec<String>,
+    /// Number of partitions in all; more than there are
+    #[arg(long)]
+    partitions: i32,
+    /// Nodes of each partition by hand, those that are there first: 1,2,3
+    #[arg(long)]
+    replica_assignment: Option<String>,
+    /// A missing topic is no error
+    #[arg(long)]
+    if_exists: bool,
+}
+
+#[derive(clap::Args)]
 struct Delete {
     #[command(flatten)]
     connect: Connect,
@@ -112,7 +132,7 @@ pub fn kafka_style(mut args: Vec<OsString>) -> Vec<OsString> {
         return args;
     }
     let action = args.iter().position(|a| {
-        ["--create", "--list", "--describe", "--delete"]
+        ["--create", "--list", "--describe", "--alter", "--delete"]
             .iter()
             .any(|action| a == action)
     });
@@ -129,6 +149,7 @@ pub fn run(args: Args) -> Outcome {
         Action::Create(args) => create(args),
         Action::List(args) => list(args),
         Action::Describe(args) => describe(args),
+        Action::Alter(args) => alter(args),
         Action::Delete(args) => delete(args),
     };
     result.map(|()| ExitCode::SUCCESS)
@@ -295,6 +316,33 @@ fn describe(args: Describe) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn alter(args: Alter) -> Result<(), String> {
+    let mut client = client(&args.connect)?;
+    let pattern = args.topic.join(",");
+    let topics = matching(&mut client, Some(&pattern))?;
+    if topics.is_empty() {
+        if args.if_exists {
+            return Ok(());
+        }
+        return Err(format!("Topic '{pattern}' does not exist as expected"));
+    }
+    let by_hand = match &args.replica_assignment {
+        None => None,
+        Some(text) => Some(text.split(',').map(nodes).collect::<Result<Vec<_>, _>>()?),
+    };
+    let mut failed = None;
+    for (name, topic) in &topics {
+        // As kafka-topics has it: those of the partitions that are there come first, and are passed over.
+        let new = by_hand
+            .as_ref()
+            .map(|all| all.get(topic.partitions.len()..).unwrap_or(&[]));
+        if let Err(error) = client.create_partitions(name, args.partitions, new) {
+            failed = Some(format!("topic {name}: {error}"));
+        }
+    }
+    failed.map_or(Ok(()), Err)
 }
 
 fn joined(nodes: &[i32]) -> String {

@@ -9,6 +9,10 @@ use crate::wire::msg::alter_partition_reassignments_request::{
     AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
 };
 use crate::wire::msg::alter_partition_reassignments_response::AlterPartitionReassignmentsResponse;
+use crate::wire::msg::create_partitions_request::{
+    CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic,
+};
+use crate::wire::msg::create_partitions_response::CreatePartitionsResponse;
 use crate::wire::msg::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
@@ -127,6 +131,35 @@ impl Client {
             }
         });
         Ok(results.collect())
+    }
+
+    /// Lets a topic have `count` partitions in all; the nodes of each new one by hand, or chosen by the controller.
+    pub fn create_partitions(
+        &mut self,
+        topic: &str,
+        count: i32,
+        assignments: Option<&[Vec<i32>]>,
+    ) -> Result<(), Error> {
+        let by_hand = |nodes: &Vec<i32>| CreatePartitionsAssignment {
+            broker_ids: nodes.clone(),
+        };
+        let request = CreatePartitionsRequest {
+            topics: vec![CreatePartitionsTopic {
+                name: topic.into(),
+                count,
+                assignments: assignments.map(|all| all.iter().map(by_hand).collect()),
+            }],
+            timeout_ms: TIMEOUT_MS,
+            validate_only: false,
+        };
+        let answer = self.call_any(ApiKey::CreatePartitions, |w, v| request.encode(w, v))?;
+        let response = answer.decode(CreatePartitionsResponse::decode)?;
+        let found = response.results.iter().find(|t| t.name == topic);
+        let found = found.ok_or(Error::Malformed("the topic is missing".to_string()))?;
+        match found.error_code {
+            0 => Ok(()),
+            code => Err(Error::broker(code, found.error_message.as_deref())),
+        }
     }
 
     /// Gives the result of each topic, in the order asked.

@@ -114,7 +114,11 @@ pub fn error_of(error: &io::Error) -> DiskError {
 
 pub fn error_of_errno(errno: i32) -> DiskError {
     match errno {
-        libc::ENOSPC | libc::EDQUOT => DiskError::NoSpace,
+        // EFBIG is a limit too (`ulimit -f`), and as little a word about what is on the disk.
+        // So are EMFILE and ENFILE: descriptors come back.
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EMFILE | libc::ENFILE => {
+            DiskError::NoSpace
+        }
         libc::ENOENT => DiskError::NotFound,
         errno => DiskError::Io(errno),
     }

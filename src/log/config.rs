@@ -61,6 +61,8 @@ pub struct StoreConfig {
     pub frames_in_flight_max: u32,
     /// So many bytes are worth a frame beside one in flight.
     pub frame_beside_bytes_min: u32,
+    /// Files of closed segments that are kept open for reading. At the bound the one opened first is closed.
+    pub closed_files_max: usize,
     /// A log with this much for itself in a turn is written straight to its segment. Above the point where both cost the same on blocks that
     /// were written before (16-64 KiB), because a segment's blocks are only allocated: a flush of such a write commits the file system's own
     /// journal. One core, acks=all, 16 KiB batches: 16 logs 43,900 requests/s at 32 KiB, 66,800 at 128 KiB; one log 8,500 and 15,800.
@@ -93,6 +95,7 @@ impl Default for StoreConfig {
             journal_files_max: 8,
             frames_in_flight_max: 4,
             frame_beside_bytes_min: 16 * 1024,
+            closed_files_max: crate::model::limit::CLOSED_FILES_MAX,
             direct_threshold_bytes: 128 * 1024,
             tail_cache_bytes: 64 * 1024 * 1024,
             destage_bytes: 256 * 1024,

@@ -110,6 +110,13 @@ impl Store {
         self.ending.contains_key(&tp)
     }
 
+    /// Where the logs end that are being given up; for the simulator.
+    pub fn giving_up(&self) -> impl Iterator<Item = (TopicPartition, i64)> {
+        let logs = self.logs.iter().filter_map(|log| log.as_deref());
+        let closes = |log: &&Log| log.ending.is_some_and(|ending| ending.how == How::Close);
+        logs.filter(closes).map(|log| (log.tp, log.appended))
+    }
+
     /// Deletes a log that another store gave up, without opening it.
     pub fn delete_unopened(&mut self, tp: TopicPartition, topic: &str, config: Config, now: Now) {
         self.now = now;

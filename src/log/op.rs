@@ -127,7 +127,7 @@ pub struct DirEntry {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskError {
-    /// ENOSPC or EDQUOT. A write that met it may have written a part.
+    /// ENOSPC, EDQUOT, EFBIG, EMFILE or ENFILE: a limit that may be gone later. A write that met it may have written a part.
     NoSpace,
     NotFound,
     /// Any other errno. What was written is unknown.
@@ -137,7 +137,9 @@ pub enum DiskError {
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DiskError::NoSpace => f.write_str("no space left on the device"),
+            DiskError::NoSpace => {
+                f.write_str("no space left on the device, or another limit is reached")
+            }
             DiskError::NotFound => f.write_str("no such file or directory"),
             DiskError::Io(errno) => write!(f, "I/O error (errno {errno})"),
         }

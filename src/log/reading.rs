@@ -5,13 +5,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::index::Index;
-use super::op::{DiskDone, DiskOp, DiskResult, FileId, FileRef};
+use super::op::{DiskDone, DiskError, DiskOp, DiskResult, FileId, FileRef};
 use super::ops::{LogIndex, Task, segment_path};
 use super::partition::{Fenced, Log};
 use super::read::{INTERVAL_BYTES, Interval};
 use super::segment::{Phase, Segment};
 use super::store::Store;
-use crate::model::limit::{CLOSED_FILES_MAX, INDEX_CACHE_BYTES};
+use crate::model::limit::INDEX_CACHE_BYTES;
 
 impl Store {
     /// Issues the reads that the log's plans want, and opens the files that they need.
@@ -100,6 +100,11 @@ impl Store {
             .and_then(|l| l.segment_mut(base));
         let s = match (segment, result) {
             (Some(s), Ok(_)) => s,
+            // Nothing is wrong with it. Who waits for it asks again when its time is up.
+            (Some(s), Err(DiskError::NoSpace)) => {
+                s.read_opening = false;
+                return;
+            }
             (Some(_), Err(e)) => {
                 let why = format!("segment {base} cannot be opened: {e}");
                 return self.fence(index, Fenced::Io(why));
@@ -117,7 +122,7 @@ impl Store {
     /// A closed segment's file is open. At the bound the file that was opened first is closed.
     pub(super) fn note_reading(&mut self, index: LogIndex, base: i64) {
         self.opened_for_reading.push_back((index, base));
-        while self.opened_for_reading.len() > CLOSED_FILES_MAX
+        while self.opened_for_reading.len() > self.config.closed_files_max
             && let Some((index, base)) = self.opened_for_reading.pop_front()
         {
             let segment = self.logs[index as usize]

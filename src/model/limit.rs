@@ -109,6 +109,9 @@ pub const METADATA_LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Messages in the inbox of a shard. At the bound deltas collapse into catching up, and proposals are refused.
 pub const PEER_MESSAGES_MAX: usize = 1024;
 
+/// Descriptors that connections leave to files, at most.
+pub const FILES_KEPT_MAX: u64 = 16 * 1024;
+
 /// Bytes of all journals of a process at first, unless 2 % of the file system are less.
 pub const JOURNAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -121,7 +124,7 @@ pub const STOP_MS: u64 = 5_000;
 /// After its logs are closed, a shard waits so long for its last answers to be taken, milliseconds.
 pub const STOP_SEND_MS: u64 = 500;
 
-/// Files of closed segments that one store keeps open for reading. At the bound the one opened first is closed.
+/// Files of closed segments that one store keeps open for reading, where descriptors are not short.
 pub const CLOSED_FILES_MAX: usize = 1024;
 
 /// Memory for the indexes of closed segments of one store, bytes. At the bound those read first leave.

@@ -43,8 +43,8 @@ use self::page_in::PageIns;
 use self::send::{Flushed, Outbox};
 use crate::log::{FileId, Span};
 use crate::model::limit::{
-    ACCEPT_BACKOFF_MS, ACCEPTS_PER_TURN_MAX, BAD_INPUT_LOG_MS, PAGE_IN_BYTES, RECV_BUFFER_BYTES,
-    RECV_CONN_BYTES_MAX, RECV_TURN_BYTES_MAX, TURN_EVENTS_MAX,
+    ACCEPT_BACKOFF_MS, ACCEPTS_PER_TURN_MAX, BAD_INPUT_LOG_MS, FILES_KEPT_MAX, PAGE_IN_BYTES,
+    RECV_BUFFER_BYTES, RECV_CONN_BYTES_MAX, RECV_TURN_BYTES_MAX, TURN_EVENTS_MAX,
 };
 use crate::model::{ConnId, Instant, Rarely};
 use crate::shard::{Chunk, Event};
@@ -108,6 +108,8 @@ pub struct Net {
     /// Never reset: makes every [`ConnId`] new.
     opened: u64,
     conns_max: usize,
+    /// A connection whose descriptor would be this one or a higher one is refused: the rest is for files.
+    descriptors_max: i64,
     listeners: Vec<Listener>,
     /// Connections to receive from, in order.
     ready: VecDeque<ConnId>,
@@ -121,6 +123,7 @@ pub struct Net {
     pub sqes: Vec<Entry>,
     pub stats: Stats,
     bad_input: Rarely,
+    refusals: Rarely,
 }
 
 /// Counted since the start of the shard.
@@ -142,6 +145,7 @@ impl Net {
             conns: Slab::new(),
             opened: 0,
             conns_max: conns_max.min(SLOT_MASK as usize),
+            descriptors_max: descriptors_for_connections(),
             listeners: Vec::new(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
@@ -151,6 +155,7 @@ impl Net {
             sqes: Vec::new(),
             stats: Stats::default(),
             bad_input: Rarely::default(),
+            refusals: Rarely::default(),
         }
     }
 
@@ -311,8 +316,19 @@ impl Net {
                 left -= 1;
                 match listen::accept(&listener.socket) {
                     Accepted::Connection(socket, peer, local) => {
-                        if self.conns.len() >= self.conns_max {
+                        // The kernel gives the lowest descriptor that is free, so that its number tells how many are taken.
+                        let short = i64::from(socket.as_raw_fd()) >= self.descriptors_max;
+                        if short || self.conns.len() >= self.conns_max {
                             self.stats.refused += 1;
+                            if let Some(unsaid) = self.refusals.passes(now, BAD_INPUT_LOG_MS) {
+                                let why = match short {
+                                    true => {
+                                        "most of the open files that are allowed are taken, and the rest is kept for segments (ulimit -n)"
+                                    }
+                                    false => "there are as many as max.connections allows",
+                                };
+                                warn!(?peer, unsaid, "a connection is refused: {why}");
+                            }
                             continue;
                         }
                         self.stats.accepted += 1;
@@ -565,6 +581,15 @@ fn mark_ready(ready: &mut VecDeque<ConnId>, conn: &mut Conn) {
         conn.queued_ready = true;
         ready.push_back(conn.id);
     }
+}
+
+/// An eighth of the descriptors is kept for files: segments must be rolled and read however many clients come.
+fn descriptors_for_connections() -> i64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(i64::MAX, |limit| {
+        let kept = (limit / 8).min(FILES_KEPT_MAX);
+        i64::try_from(limit - kept).unwrap_or(i64::MAX)
+    })
 }
 
 fn mark_dirty(dirty: &mut Vec<ConnId>, conn: &mut Conn) {

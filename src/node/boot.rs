@@ -13,7 +13,9 @@ use crate::disk::blocking::Disk;
 use crate::log::{DiskOp, DiskResult, Finish, Ids, Opened, Replay, Step, Stopped, StoreConfig};
 use crate::meta::{Image, StaticConfig};
 use crate::model::Rng;
-use crate::model::limit::{BLOCK_BYTES, JOURNAL_BYTES_MAX, JOURNAL_FILE_BYTES_MIN};
+use crate::model::limit::{
+    BLOCK_BYTES, CLOSED_FILES_MAX, JOURNAL_BYTES_MAX, JOURNAL_FILE_BYTES_MIN,
+};
 use crate::quorum::{self, Booted, Quorum};
 
 /// Replays every journal of the log dir, whichever shard wrote it.
@@ -128,6 +130,7 @@ fn set_strays_aside(disk: &mut Disk, opened: &Opened, image: &Image) {
 }
 
 /// The file system that a log dir is on.
+#[derive(Debug)]
 pub(super) struct FileSystem {
     /// As the start-up line has it.
     pub name: &'static str,
@@ -135,6 +138,11 @@ pub(super) struct FileSystem {
 }
 
 impl FileSystem {
+    /// It keeps nothing when the power goes.
+    pub fn is_memory(&self) -> bool {
+        matches!(self.name, "tmpfs" | "ramfs")
+    }
+
     pub fn of(dir: &Path) -> Result<FileSystem, BootError> {
         let stat: StatFs = rustix::fs::statfs(dir).map_err(|error| {
             BootError(format!(
@@ -148,6 +156,7 @@ impl FileSystem {
             0x5846_5342 => "xfs",
             0x9123_683e => "btrfs",
             0x0102_1994 => "tmpfs",
+            0x8584_58f6 => "ramfs",
             0x794c_7630 => "overlayfs",
             _ => "another file system",
         };
@@ -178,12 +187,20 @@ pub(super) fn store_config(statics: &StaticConfig, disk: &FileSystem, shards: u1
         journal_file_bytes: (journal_file_bytes.next_multiple_of(block)) as u32,
         journal_files_max,
         direct_threshold_bytes,
+        closed_files_max: closed_files_max(shards),
         tail_cache_bytes: number("tail.cache.bytes"),
         retention_check_interval_ms: number("log.retention.check.interval.ms"),
         producer_check_interval_ms: number("producer.id.expiration.check.interval.ms"),
         failure_timeout_ms: number("log.dir.failure.timeout.ms"),
         ..StoreConfig::default()
     }
+}
+
+/// What is open only to be read quickly takes a sixteenth of the descriptors at most, over all shards; a closed segment may hold two.
+fn closed_files_max(shards: u16) -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let share = limit.map_or(u64::MAX, |limit| limit / 32 / u64::from(shards));
+    usize::try_from(share).map_or(CLOSED_FILES_MAX, |share| share.clamp(4, CLOSED_FILES_MAX))
 }
 
 #[cfg(test)]

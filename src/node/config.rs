@@ -182,6 +182,11 @@ fn collect(
         let (key, value) = setting.split_once('=').ok_or_else(|| {
             format!("'{setting}' is not KEY=VALUE; a file of settings is given with --config FILE")
         })?;
+        if key.trim().is_empty() {
+            return Err(format!(
+                "'{setting}' has no key before the =: a setting is KEY=VALUE"
+            ));
+        }
         add(Setting {
             key: key.trim().to_string(),
             value: value.trim().to_string(),

@@ -8,9 +8,11 @@ use std::time::Instant;
 
 use rustix::fs::FallocateFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::warn;
 
 use super::config::{BootError, ServerConfig};
 use super::ring::{Ring, Waker};
+use crate::model::limit::JOURNAL_BYTES_MAX;
 
 /// Locked memory that each executor insists on, bytes (glommio).
 const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
@@ -65,12 +67,16 @@ impl Finding {
 /// What must be there, quickly: the first thing that is missing is the error. Raises the soft limits as far as they go.
 pub fn require(config: &ServerConfig) -> Result<(), BootError> {
     raise_limits();
-    for finding in [io_uring(), memlock(), files(config.shards)] {
+    let file_size = file_size(config.statics.number("log.segment.bytes") as u64);
+    for finding in [io_uring(), memlock(), files(config.shards), file_size] {
         if finding.verdict == Verdict::Unfit {
             return Err(BootError(format!(
                 "{}: {}; {}",
                 finding.what, finding.seen, finding.advice
             )));
+        }
+        if finding.verdict == Verdict::Poor {
+            warn!("{}: {}; {}", finding.what, finding.seen, finding.advice);
         }
     }
     Ok(())
@@ -83,6 +89,7 @@ pub fn examine(config: &ServerConfig) -> Vec<Finding> {
         io_uring(),
         memlock(),
         files(config.shards),
+        file_size(config.statics.number("log.segment.bytes") as u64),
         cpus(config),
         backlog(),
     ];
@@ -91,9 +98,9 @@ pub fn examine(config: &ServerConfig) -> Vec<Finding> {
     findings
 }
 
-/// Soft limits of open files and locked memory up to the hard ones. Whoever set a soft limit alone did not mean a server.
+/// Soft limits of open files, locked memory and file sizes up to the hard ones. Whoever set a soft limit alone did not mean a server.
 fn raise_limits() {
-    for resource in [Resource::Nofile, Resource::Memlock] {
+    for resource in [Resource::Nofile, Resource::Memlock, Resource::Fsize] {
         let limit = getrlimit(resource);
         let raised = Rlimit {
             current: limit.maximum,
@@ -168,6 +175,28 @@ fn files(shards: u16) -> Finding {
         limit.map_or("unlimited".to_string(), |files| format!("at most {files}")),
         &format!(
             "{needed} are needed to start, and one for every connection and every partition: ulimit -n 1000000, or LimitNOFILE=1000000 in the systemd unit"
+        ),
+    )
+}
+
+/// Segments and journals are made in their whole size. A topic may still ask for larger segments than the default.
+fn file_size(segment_bytes: u64) -> Finding {
+    let limit = getrlimit(Resource::Fsize).current;
+    let needed = segment_bytes.max(JOURNAL_BYTES_MAX);
+    let verdict = match limit {
+        Some(bytes) if bytes < needed => Verdict::Unfit,
+        _ => Verdict::Fit,
+    };
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    Finding::new(
+        "file size",
+        verdict,
+        limit.map_or("unlimited".to_string(), |bytes| {
+            format!("at most {} MiB", bytes >> 20)
+        }),
+        &format!(
+            "a segment has up to {} MiB: ulimit -f unlimited, or LimitFSIZE=infinity in the systemd unit; or lower log.segment.bytes",
+            mib(needed)
         ),
     )
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
@@ -69,6 +69,8 @@ fn random_id() -> Uuid {
 fn catch_signals(news: flume::Sender<News>, started: Arc<AtomicBool>) -> Result<(), BootError> {
     let cannot = |error| BootError(format!("cannot wait for signals: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
+    // A file that meets a limit is an error of that file, not the end of the process.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(cannot)?;
     let wait = move || {
         let mut earlier: Option<Instant> = None;
         for signal in signals.forever() {
@@ -121,6 +123,9 @@ fn greeting(config: &ServerConfig, dir: &LogDir, disk: &FileSystem, ports: &[Por
         })
         .collect();
     let durability = match config.statics.bool("write.caching") {
+        _ if disk.is_memory() => {
+            "NOTHING IS DURABLE: the data directory is in memory, and gone when the power is"
+        }
         false => "acks=all waits for the disk's flush",
         true => "acks=all does not wait for the disk's flush (write.caching=true)",
     };

@@ -115,6 +115,13 @@ fn check(bytes: &[u8], process: i32) -> Result<Uuid, String> {
     };
     let version = number("version")?.unwrap_or(0);
     let Some(format) = number(FORMAT_KEY)? else {
+        let of_kafka = find("cluster.id").is_some()
+            && (find("node.id").is_some() || find("broker.id").is_some());
+        if !of_kafka {
+            return Err(format!(
+                "the file is damaged: neither {FORMAT_KEY} nor a cluster.id with a node.id is in it; put it back from a backup, or set log.dirs to another directory"
+            ));
+        }
         return Err(
             "the directory was written by Apache Kafka, and Corelane cannot take it over: set log.dirs to another directory"
                 .to_string(),
@@ -168,5 +175,21 @@ mod tests {
         assert!(properties(&[]).unwrap_err().contains("Apache Kafka"));
         let other = properties(&["corelane.format=1", "node.id=4"]).unwrap_err();
         assert!(other.contains("set node.id=4"), "{other}");
+    }
+
+    #[test]
+    fn what_is_nobodys_is_damaged_not_of_apache_kafka() {
+        let garbage: [&[u8]; 4] = [
+            b"",
+            b"garbage",
+            b"\xff\x00\x01=\xfe",
+            b"version=1\nnode.id=3",
+        ];
+        for bytes in garbage {
+            let why = check(bytes, 3).unwrap_err();
+            assert!(why.contains("damaged") && why.contains("log.dirs"), "{why}");
+        }
+        let old = check(b"version=0\ncluster.id=x\nbroker.id=1", 3).unwrap_err();
+        assert!(old.contains("Apache Kafka"), "{old}");
     }
 }

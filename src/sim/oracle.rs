@@ -469,6 +469,16 @@ impl Oracle {
         self.forget_from(tp, end);
     }
 
+    /// A log is being given up: nothing comes behind this end, which the turn that gave it up may have moved.
+    pub fn given_up(&mut self, tp: TopicPartition, appended: i64) {
+        if let Some(part) = self.parts.get_mut(&tp)
+            && part.opened.is_some()
+        {
+            part.appended = part.appended.max(appended);
+            part.appended_max = part.appended_max.max(appended);
+        }
+    }
+
     /// Another shard has it now, in the same life: everything that was appended is there.
     fn open_elsewhere(&mut self, log: &Log) {
         let tp = log.tp();
@@ -492,8 +502,7 @@ impl Oracle {
             name(tp),
             log.start()
         ));
-        // What was appended in the turn that gave it up was not seen here: it may end later.
-        if end < floor {
+        if !(floor..=before).contains(&end) {
             return self.fail(format!(
                 "{}: a move made it end at {end}, it had reached {before}, {floor} had to stay",
                 name(tp)

@@ -375,6 +375,9 @@ impl World {
         let shard = &self.process.shards[index].shard;
         let wall = wall(self.now, self.clock_ms);
         let mut opened = Vec::new();
+        for (tp, appended) in shard.store().giving_up() {
+            self.oracle.given_up(tp, appended);
+        }
         for log in shard.store().logs() {
             let epoch = shard
                 .image()

@@ -92,7 +92,6 @@ FAULTS = {
 # Without a test yet, and why.
 LATER = {
     "a019": "Connect needs groups",
-    "a117": "connections may take every descriptor",
     "a118": "a machine without packet filters cannot drop packets",
     "a119": "there are no quotas",
     "a120": "there are no quotas",
@@ -117,6 +116,7 @@ ELSEWHERE = {
     "a101": ["tests/shells/disk.rs::operations_side_by_side_do_what_one_after_the_other_does", "restart::slow_disk", "restart::failing_disk"],
     "a102": ["tests/shells/net.rs::a_stuck_reader_is_bounded_and_stalls_nobody", "tests/runtime/sockets.rs::a_reader_that_never_reads_is_bounded_and_stalls_nobody"],
     "a103": ["tests/runtime/disk.rs::a_slow_disk_costs_no_cpu_and_stalls_nobody"],
+    "a117": ["tests/runtime/sockets.rs::connections_leave_descriptors_to_files"],
     "a104": ["src/log/crash_tests.rs::a_crash_at_any_point_loses_nothing_that_was_promised", "planted::ForgetTail"],
 }
 

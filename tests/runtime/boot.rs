@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use corelane::client::admin::NewTopic;
+use corelane::client::{Client, Delivered, Message, Producer, ProducerConfig, StartAt};
 use socket2::{Domain, Socket, Type};
 
 use crate::broker::{
@@ -46,6 +48,7 @@ fn a_wrong_setting_is_one_line_that_says_what_to_write() {
         &[&dir, "listeners=PLAINTEXT:9092"],
         &["listeners", "NAME://host:port"],
     );
+    refuses(&[&dir, "=3"], &["'=3' has no key", "KEY=VALUE"]);
     refuses(
         &["log.dirs=/proc/nowhere"],
         &["/proc/nowhere", "set log.dirs"],
@@ -96,6 +99,9 @@ fn a_directory_in_use_of_a_newer_format_or_of_another_process_is_refused() {
     std::fs::write(&file, of_kafka).unwrap();
     refuses(&settings, &["written by Apache Kafka"]);
 
+    std::fs::write(&file, [0xff, 0, 1, 2]).unwrap();
+    refuses(&settings, &["meta.properties", "is damaged", "backup"]);
+
     std::fs::write(&file, text).unwrap();
     Broker::start(&dir.0, &["shards=1"]).stop();
 }
@@ -105,10 +111,90 @@ fn too_small_limits_are_said_before_anything_starts() {
     for (limit, parts) in [
         ("-n 100", ["open files", "ulimit -n"]),
         ("-l 64", ["locked memory", "ulimit -l"]),
+        ("-f 100000", ["file size", "ulimit -f"]),
     ] {
         let line = refused(limited(limit));
         assert!(parts.iter().all(|part| line.contains(part)), "{line}");
     }
+}
+
+/// Where the data is in memory, the line that says what started does not promise anything.
+#[test]
+fn a_data_directory_in_memory_is_told() {
+    let shm = std::path::Path::new("/dev/shm");
+    let kind = rustix::fs::statfs(shm).map(|stat| stat.f_type as u64);
+    assert_eq!(kind, Ok(0x0102_1994), "/dev/shm is a tmpfs");
+    let dir = TestDir(shm.join(format!("corelane-boot-{}", std::process::id())));
+    std::fs::create_dir_all(&dir.0).unwrap();
+    let settings = [
+        &in_dir(&dir),
+        "listeners=PLAINTEXT://127.0.0.1:0",
+        "shards=1",
+    ];
+    let mut broker = Broker::launch(command(&settings));
+    let line = broker.wait_for_line(" serves: ");
+    assert!(line.contains("(tmpfs); NOTHING IS DURABLE"), "{line}");
+    broker.kill();
+}
+
+/// Shards of a segment that outgrows a limit refuse, and serve what is there.
+#[test]
+fn a_file_size_limit_that_a_topic_outgrows_ends_nothing() {
+    let dir = TestDir::new("fsize");
+    let settings = [
+        in_dir(&dir),
+        "listeners=PLAINTEXT://127.0.0.1:0".to_string(),
+        "shards=1".to_string(),
+        "log.segment.bytes=1048576".to_string(),
+    ];
+    let mut limited = Command::new("sh");
+    // 100 MiB: enough for what the settings say.
+    limited
+        .args(["-c", "ulimit -f 204800; exec \"$0\" \"$@\""])
+        .args([env!("CARGO_BIN_EXE_corelane"), "serve"])
+        .args(settings)
+        .stderr(Stdio::piped());
+    let broker = Broker::spawn(limited);
+    let mut client = Client::new(broker.cluster());
+    let topic = NewTopic {
+        name: "large".into(),
+        partitions: 1,
+        replication_factor: 1,
+        configs: vec![("segment.bytes".into(), "1073741824".into())],
+        ..NewTopic::default()
+    };
+    let made = client.create_topics(&[topic], false).unwrap();
+    assert!(made[0].is_ok(), "{made:?}");
+    let config = ProducerConfig {
+        delivery_timeout_ms: 2_000,
+        ..ProducerConfig::default()
+    };
+    let mut producer = Producer::new(broker.cluster(), config);
+    let handle = producer.topic("large");
+    let value = vec![7u8; 512 * 1024];
+    let message = Message {
+        partition: Some(0),
+        timestamp: 1,
+        key: None,
+        value: Some(&value),
+        headers: &[],
+    };
+    let mut told = Vec::new();
+    for _ in 0..240 {
+        producer.send(handle, &message).unwrap();
+        told.extend(producer.poll(producer.now()));
+    }
+    told.extend(producer.finish());
+    let (taken, refused): (Vec<_>, Vec<_>) = told.iter().partition(|part| part.result.is_ok());
+    let count = |parts: &[&Delivered]| parts.iter().map(|part| part.count).sum::<u64>();
+    let (taken, refused) = (count(&taken), count(&refused));
+    assert!(
+        taken > 100 && refused > 0,
+        "{taken} taken, {refused} refused"
+    );
+    let ends = client.list_offsets("large", StartAt::End).unwrap();
+    assert!(ends[0].1 >= taken as i64, "{ends:?}");
+    broker.stop();
 }
 
 fn limited(limit: &str) -> Command {

@@ -67,6 +67,11 @@ impl Broker {
         }
     }
 
+    /// For a broker that was launched.
+    pub fn wait_to_serve(&mut self) {
+        self.ports = self.wait_for_ports();
+    }
+
     fn wait_for_ports(&mut self) -> Vec<u16> {
         let line = self.wait_for_line(" serves: ");
         let (_, ports) = line.split_once("PLAINTEXT://127.0.0.1:").unwrap();
@@ -249,6 +254,28 @@ pub fn api_versions(correlation: i32) -> Vec<u8> {
 /// Metadata of all topics, version 1.
 pub fn metadata(correlation: i32) -> Vec<u8> {
     request(3, 1, correlation, &(-1i32).to_be_bytes())
+}
+
+/// Produce of a batch to one partition with acks=all, version 3.
+pub fn produce(correlation: i32, topic: &str, partition: i32, batch: &[u8]) -> Vec<u8> {
+    let mut body = (-1i16).to_be_bytes().to_vec();
+    body.extend_from_slice(&(-1i16).to_be_bytes());
+    body.extend_from_slice(&30_000i32.to_be_bytes());
+    body.extend_from_slice(&1i32.to_be_bytes());
+    body.extend_from_slice(&(topic.len() as i16).to_be_bytes());
+    body.extend_from_slice(topic.as_bytes());
+    body.extend_from_slice(&1i32.to_be_bytes());
+    body.extend_from_slice(&partition.to_be_bytes());
+    body.extend_from_slice(&(batch.len() as i32).to_be_bytes());
+    body.extend_from_slice(batch);
+    request(0, 3, correlation, &body)
+}
+
+/// The error code and the base offset in the answer to [`produce`].
+pub fn produced(body: &[u8], topic: &str) -> (i16, i64) {
+    let told = &body[4 + 2 + topic.len() + 4 + 4..];
+    let error = i16::from_be_bytes(told[..2].try_into().unwrap());
+    (error, i64::from_be_bytes(told[2..10].try_into().unwrap()))
 }
 
 /// ListOffsets of the ends of all partitions of a topic, version 1.

@@ -1,11 +1,16 @@
 //! Connections of a running broker.
 
 use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::broker::{Broker, TestDir, answer, api_versions, ask, metadata, resident_bytes};
+use crate::broker::{
+    Broker, PATIENCE, TestDir, answer, api_versions, ask, list_ends, listed, metadata, produce,
+    produced, resident_bytes, try_ask,
+};
 
 #[test]
 fn frames_in_any_pieces_are_answered() {
@@ -130,4 +135,64 @@ fn ten_thousand_idle_connections_cost_under_2_kib_each() {
         assert_eq!(ask(stream, &api_versions(1)).0, 1);
     }
     broker.stop();
+}
+
+/// Segments are rolled and topics are made while more clients come than there are descriptors; they are refused, and taken again later.
+#[test]
+fn connections_leave_descriptors_to_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // This process has more of them than the broker.
+    let raised = rustix::process::Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, raised).unwrap();
+    let dir = TestDir::new("descriptors");
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "ulimit -n 1024; exec \"$0\" \"$@\""])
+        .args([env!("CARGO_BIN_EXE_corelane"), "serve", "shards=1"])
+        .args([
+            &format!("log.dirs={}", dir.0.display()),
+            "listeners=PLAINTEXT://127.0.0.1:0",
+            "log.segment.bytes=1048576",
+        ])
+        .stderr(Stdio::piped());
+    let mut broker = Broker::launch(limited);
+    let warning = broker.wait_for_line("open files: at most 1024");
+    assert!(warning.contains("ulimit -n"), "{warning}");
+    broker.wait_to_serve();
+    broker.create_topic("t", 200);
+    let mut kept = broker.connect(0);
+    ask(&mut kept, &metadata(1));
+    // Who is refused is connected for a moment: the kernel has taken it.
+    let crowd: Vec<TcpStream> = (0..2000).map(|_| broker.connect(0)).collect();
+    let refused = broker.wait_for_line("a connection is refused");
+    assert!(refused.contains("ulimit -n"), "{refused}");
+    // 8 MiB to each of some partitions: each rolls its segment several times.
+    let mut builder = corelane::batch::Builder::new();
+    builder.push(1, None, Some(&[9; 800_000]), &[]);
+    let batch = builder.build();
+    for number in 0..10 {
+        for partition in 0..20 {
+            let told = ask(&mut kept, &produce(number, "t", partition, &batch)).1;
+            assert_eq!(produced(&told, "t"), (0, i64::from(number)));
+        }
+    }
+    let ends = listed(&ask(&mut kept, &list_ends(7, "t", 20)).1, "t");
+    assert!(ends.iter().all(|end| *end == (0, 10)), "{ends:?}");
+    drop(crowd);
+    let deadline = Instant::now() + PATIENCE;
+    while !taken(&broker) {
+        assert!(Instant::now() < deadline, "nobody is taken any more");
+        std::thread::yield_now();
+    }
+    broker.create_topic("later", 4);
+    broker.produce("later", 4, 0..100, 100);
+    broker.stop();
+}
+
+fn taken(broker: &Broker) -> bool {
+    let mut stream = broker.connect(0);
+    try_ask(&mut stream, &api_versions(1)).is_ok()
 }

@@ -71,11 +71,28 @@ pub fn run(args: Args) -> Outcome {
             Ok(ExitCode::SUCCESS)
         }
         Err(why) => Err(format!(
-            "{why}\nThe end of the broker's log, all of which is in {}:\n{}",
+            "{}{why}\nThe end of the broker's log, all of which is in {}:\n{}",
+            full_disk(broker.folder()).unwrap_or_default(),
             broker.folder().display(),
             broker.log_tail()
         )),
     }
+}
+
+/// Space that the demo may need in one step, bytes.
+const SPACE_BYTES: u64 = 64 << 20;
+
+/// The likely reason when the disk has no room left: then requests are refused until they time out.
+fn full_disk(folder: &std::path::Path) -> Option<String> {
+    let info = rustix::fs::statvfs(folder).ok()?;
+    let free = info.f_bavail * info.f_frsize;
+    (free < SPACE_BYTES).then(|| {
+        format!(
+            "the disk of {} is full ({} MiB are free): make room, or choose another one with --dir. What came of it: ",
+            folder.display(),
+            free >> 20
+        )
+    })
 }
 
 fn show(args: &Args, broker: &mut Broker) -> Result<(), String> {
