@@ -8,6 +8,7 @@ mod out;
 mod perf;
 mod produce;
 mod properties;
+mod recover;
 mod serve;
 mod shards;
 mod sim;
@@ -47,6 +48,8 @@ enum Command {
     Demo(demo::Args),
     /// Run the broker in a deterministic world of faults and check what it promises
     Sim(sim::Args),
+    /// Show logs that lost something, and let them serve what is left; for a broker that is stopped
+    Recover(recover::Args),
     /// Say whether this machine can run the broker, and what to change if not
     Doctor(doctor::Args),
 }
@@ -63,6 +66,7 @@ pub fn main() -> ExitCode {
         Command::Perf(args) => perf::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Sim(args) => sim::run(args),
+        Command::Recover(args) => recover::run(args),
         Command::Doctor(args) => doctor::run(args),
     };
     match result {

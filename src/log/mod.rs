@@ -94,6 +94,8 @@ mod crash_tests;
 #[cfg(all(test, feature = "planted-bugs"))]
 mod planted_tests;
 #[cfg(test)]
+mod read_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

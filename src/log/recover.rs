@@ -68,6 +68,21 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// What makes the log end where it does from the next boot on, whatever was flushed of it once.
+    pub fn accept_loss(&mut self, tp: TopicPartition) -> DiskOp {
+        if let Some(known) = self.logs.get_mut(&tp) {
+            (known.flushed, known.doubtful) = (0, false);
+        }
+        let generation = Generation {
+            number: self.generation,
+            logs: self.logs.clone(),
+        };
+        DiskOp::Replace {
+            path: generation::FILE.into(),
+            data: generation.encode(),
+        }
+    }
+
     /// Directories of logs that nobody has any more: their topic was deleted, or another one has its name. Kafka sets them aside under a
     /// name that ends with `-stray`, so that nothing is lost by it and nothing is in the way of a new topic. Gives both names.
     pub fn strays(&self, exists: impl Fn(TopicPartition) -> bool) -> Vec<(String, String)> {

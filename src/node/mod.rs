@@ -22,6 +22,7 @@ mod plant;
 mod ports;
 mod process;
 mod properties;
+pub mod recover;
 pub mod ring;
 
 pub use config::{BootError, ServerConfig};

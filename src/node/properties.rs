@@ -87,6 +87,21 @@ pub(super) fn open(
     })
 }
 
+/// Locks a directory that a broker has used, whichever it was.
+pub(super) fn open_existing(path: &Path) -> Result<LogDir, BootError> {
+    let file = path.join(FILE);
+    let bytes = fs::read(&file).map_err(|error| {
+        BootError(format!(
+            "{}: {error}: is it a data directory?",
+            file.display()
+        ))
+    })?;
+    let all = properties::parse(&bytes).unwrap_or_default();
+    let found = all.iter().rev().find(|property| property.key == "node.id");
+    let process = found.and_then(|property| property.value.parse().ok());
+    open(path, process.unwrap_or(0), || Uuid::ZERO)
+}
+
 /// Both kinds of lock: Java takes a POSIX one, which says nothing to a second opener in the same process.
 fn lock(path: &Path) -> io::Result<File> {
     let file = File::options()

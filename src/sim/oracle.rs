@@ -61,6 +61,8 @@ struct Part {
     write_caching: bool,
     /// The log's start when last looked at in this life.
     start: i64,
+    /// DeleteRecords was answered with this start: no crash takes it back.
+    trimmed: i64,
     /// The log's end when last looked at, and the highest in this life.
     appended: i64,
     appended_max: i64,
@@ -100,6 +102,8 @@ pub(super) struct Oracle {
     /// Some crash took written data that was not flushed.
     pub power_losses: u32,
     pub topics: Topics,
+    /// The highest offset that a DeleteRecords asked for, by the topic's name and the partition.
+    trimming: BTreeMap<(String, i32), i64>,
     pub acknowledged: u64,
     /// For the reader of a trace.
     pub notes: Vec<String>,
@@ -373,7 +377,7 @@ impl Oracle {
     }
 
     /// Looks at a log after a turn of its shard. Gives the end of one that has just opened.
-    pub fn look(&mut self, log: &Log, leader_epoch: i32, wall: i64) -> Option<i64> {
+    pub fn look(&mut self, log: &Log, topic: &str, leader_epoch: i32, wall: i64) -> Option<i64> {
         let tp = log.tp();
         if self.topics.is_gone(tp.topic) {
             self.fail(format!("{} is open and deleted", name(tp)));
@@ -410,7 +414,7 @@ impl Oracle {
         if was_cut {
             self.open_again(log);
         }
-        self.look_at_start(log, fresh, wall);
+        self.look_at_start(log, topic, fresh, wall);
         let part = self.parts.entry(tp).or_default();
         part.appended = log.appended();
         part.appended_max = part.appended_max.max(part.appended);

@@ -383,8 +383,10 @@ impl World {
                 .image()
                 .partition(log.tp())
                 .map_or(-1, |partition| partition.leader_epoch);
-            if let Some(end) = self.oracle.look(log, epoch, wall)
-                && let Some(topic) = shard.image().topic(log.tp().topic)
+            let topic = shard.image().topic(log.tp().topic);
+            let of_topic = topic.map_or("", |topic| &*topic.name);
+            if let Some(end) = self.oracle.look(log, of_topic, epoch, wall)
+                && let Some(topic) = topic
             {
                 let dir = format!("{}-{}/", topic.name, log.tp().partition);
                 opened.push((log.tp(), dir, end));

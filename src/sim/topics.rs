@@ -29,6 +29,8 @@ struct Topic {
     /// At least so many partitions; an answer said so.
     partitions: usize,
     configs: Vec<(&'static str, String)>,
+    /// Somebody asked for other configs, and does not know more.
+    altering: bool,
 }
 
 /// What was known of a name when a request left.
@@ -56,7 +58,21 @@ impl Topics {
             topic.state = Existence::Creating;
             topic.partitions = 0;
             topic.configs = configs.to_vec();
+            topic.altering = false;
         }
+    }
+
+    pub fn altering(&mut self, name: &str) {
+        self.change(name).altering = true;
+    }
+
+    /// A success: every shard has it.
+    pub fn altered(&mut self, name: &str, key: &'static str, value: &str) {
+        let topic = self.change(name);
+        topic.altering = false;
+        topic.configs.retain(|(known, _)| *known != key);
+        topic.configs.push((key, value.to_string()));
+        topic.configs.sort_unstable();
     }
 
     /// `first`: this very request made it, and every shard has it.
@@ -183,7 +199,7 @@ impl Topics {
     /// The configs that a topic was created with, if it surely is that topic.
     pub fn configs(&self, name: &str, asked: Asked) -> Option<&[(&'static str, String)]> {
         let topic = self.since(name, asked)?;
-        (topic.state == Existence::Exists).then_some(&topic.configs)
+        (topic.state == Existence::Exists && !topic.altering).then_some(&topic.configs)
     }
 
     pub fn exists_everywhere(&self, name: &str, asked: Asked) -> bool {

@@ -223,7 +223,7 @@ impl Drop for Broker {
 }
 
 /// Bytes that no compression or zeroed block could look like.
-fn value(number: u64, bytes: usize) -> Vec<u8> {
+pub fn value(number: u64, bytes: usize) -> Vec<u8> {
     let mut value = number.to_be_bytes().to_vec();
     let mut x = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     while value.len() < bytes {

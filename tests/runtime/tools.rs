@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::broker::{Broker, PATIENCE, TestDir};
+use crate::broker::{Broker, PATIENCE, TestDir, value};
 
 struct Ended {
     code: Option<i32>,
@@ -164,4 +164,209 @@ fn an_address_where_nothing_listens_is_named_at_once() {
     assert!(line.contains(&address), "{line}");
     assert!(line.contains("trying again"), "{line}");
     assert!(!is_over);
+}
+
+/// The path of a script that runs a command without io_uring.
+const WITHOUT_IO_URING: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/support/without_io_uring.py"
+);
+
+#[test]
+fn the_tools_work_where_io_uring_does_not_and_the_broker_says_so() {
+    let without = |arguments: &[&str], input: &str| {
+        let mut child = Command::new("python3")
+            .args([WITHOUT_IO_URING, env!("CARGO_BIN_EXE_corelane")])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).unwrap();
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let dir = TestDir::new("without");
+    let refused = without(
+        &[
+            "serve",
+            &format!("log.dirs={}", dir.0.display()),
+            "listeners=PLAINTEXT://127.0.0.1:0",
+        ],
+        "",
+    );
+    assert_eq!(refused.0, Some(1), "{refused:?}");
+    assert_eq!(refused.2.lines().count(), 1, "{refused:?}");
+    assert!(
+        refused.2.contains("io_uring") && refused.2.contains("seccomp"),
+        "{refused:?}"
+    );
+
+    let broker = Broker::start(&dir.0, &["shards=2"]);
+    let address = format!("127.0.0.1:{}", broker.ports[0]);
+    let at = ["-b", &address, "--topic", "t"];
+    let with = |arguments: &[&'static str]| [arguments, &at[..]].concat();
+    let created = without(&with(&["topics", "create", "--partitions", "2"]), "");
+    assert_eq!(
+        (created.0, &*created.1),
+        (Some(0), "Created topic t.\n"),
+        "{created:?}"
+    );
+    let produced = without(&with(&["produce"]), "one\ntwo\nthree\n");
+    assert_eq!(produced.0, Some(0), "{produced:?}");
+    let consumed = without(
+        &with(&["consume", "--from-beginning", "--max-messages", "3"]),
+        "",
+    );
+    let mut lines: Vec<&str> = consumed.1.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        (consumed.0, lines),
+        (Some(0), vec!["one", "three", "two"]),
+        "{consumed:?}"
+    );
+    broker.stop();
+}
+
+#[test]
+fn topics_get_more_partitions_as_with_kafka_topics() {
+    let dir = TestDir::new("alter");
+    let broker = Broker::start(&dir.0, &["shards=1"]);
+    broker.create_topic("t", 2);
+    let address = format!("127.0.0.1:{}", broker.ports[0]);
+    let alter = |count: &str| {
+        run(
+            &[
+                "topics",
+                "--alter",
+                "-b",
+                &address,
+                "--topic",
+                "t",
+                "--partitions",
+                count,
+            ],
+            "",
+        )
+    };
+    let ended = alter("5");
+    assert_eq!((ended.code, &*ended.out, &*ended.said), (Some(0), "", ""));
+    let described = run(&["topics", "describe", "-b", &address, "--topic", "t"], "");
+    assert!(
+        described.out.contains("PartitionCount: 5"),
+        "{}",
+        described.out
+    );
+    for (count, why) in [
+        (
+            "3",
+            "The topic t currently has 5 partition(s); 3 would not be an increase.",
+        ),
+        ("5", "Topic already has 5 partition(s)."),
+    ] {
+        let ended = alter(count);
+        assert_eq!(ended.code, Some(1));
+        assert!(ended.said.contains(why), "{}", ended.said);
+    }
+    let missing = [
+        "topics",
+        "alter",
+        "-b",
+        &address,
+        "--topic",
+        "no",
+        "--partitions",
+        "3",
+    ];
+    let ended = run(&missing, "");
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.said.contains("'no' does not exist"), "{}", ended.said);
+    broker.stop();
+}
+
+/// A journal that lost a frame: the log that was in it is out of use until an operator lets it go on with what is left.
+#[test]
+fn a_log_that_lost_something_serves_again_once_that_is_accepted() {
+    let dir = TestDir::new("recover");
+    let broker = Broker::start(&dir.0, &["shards=1"]);
+    broker.create_topic("t", 1);
+    for number in 0..6 {
+        broker.produce("t", 1, number..number + 1, 100);
+    }
+    broker.kill();
+    // The second frame with a record of it, and whatever has reached its segment by now.
+    let journal = dir.0.join("journal-0-0");
+    let mut bytes = std::fs::read(&journal).unwrap();
+    let second = value(1, 100);
+    let at = bytes.windows(100).position(|part| part == second);
+    let at = at.expect("it is in the journal");
+    bytes[at] ^= 1;
+    std::fs::write(&journal, bytes).unwrap();
+    let segment = dir.0.join("t-0/00000000000000000000.log");
+    std::fs::File::options()
+        .write(true)
+        .open(segment)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+
+    let folder = dir.0.display().to_string();
+    let recover = |more: &[&str]| run(&[&["recover", "--log-dir", &folder], more].concat(), "");
+    let broker = Broker::start(&dir.0, &["shards=1"]);
+    let used = recover(&[]);
+    assert_eq!(used.code, Some(1));
+    assert!(
+        used.said.contains("in use by another process"),
+        "{}",
+        used.said
+    );
+    let address = format!("127.0.0.1:{}", broker.ports[0]);
+    let refused = run(
+        &[
+            "produce",
+            "-b",
+            &address,
+            "--topic",
+            "t",
+            "--command-property",
+            "delivery.timeout.ms=1000",
+        ],
+        "x\n",
+    );
+    assert_eq!(refused.code, Some(1), "{}", refused.said);
+    broker.stop();
+
+    // The last frame tells what was flushed before it.
+    let told = recover(&[]);
+    assert_eq!(told.code, Some(0), "{}", told.said);
+    assert!(
+        told.out
+            .starts_with("t-0: offsets [1..5) were flushed and are gone"),
+        "{}",
+        told.out
+    );
+    let other = recover(&["--topic", "u", "--accept-loss"]);
+    assert_eq!(other.code, Some(1), "{}", other.out);
+    let accepted = recover(&["--topic", "t", "--partition", "0", "--accept-loss"]);
+    assert!(
+        accepted.out.contains("it ends at 1"),
+        "{} {}",
+        accepted.out,
+        accepted.said
+    );
+    assert!(recover(&[]).out.starts_with("No log in "));
+
+    let broker = Broker::start(&dir.0, &["shards=1"]);
+    assert_eq!(broker.consume("t", 0, 1), [0]);
+    broker.produce("t", 1, 9..10, 100);
+    assert_eq!(broker.consume("t", 0, 2), [0, 9]);
+    broker.stop();
 }

@@ -1,5 +1,5 @@
-//! Creates the topics of the plan through any shard, and later deletes some, makes them anew, lets them grow and moves their
-//! partitions from shard to shard.
+//! Creates the topics of the plan through any shard, and later deletes some, makes them anew, lets them grow, moves their
+//! partitions from shard to shard, deletes records and changes configs.
 
 use std::collections::VecDeque;
 
@@ -18,11 +18,28 @@ use crate::wire::msg::create_topics_request::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
 use crate::wire::msg::create_topics_response::CreateTopicsResponse;
+use crate::wire::msg::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
+};
+use crate::wire::msg::delete_records_response::DeleteRecordsResponse;
 use crate::wire::msg::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
 use crate::wire::msg::delete_topics_response::DeleteTopicsResponse;
+use crate::wire::msg::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
+use crate::wire::msg::incremental_alter_configs_response::IncrementalAlterConfigsResponse;
 
 /// A topic has no more partitions than this.
 const PARTITIONS_MAX: i32 = 8;
+
+/// Configs that change while topics are used, and what they change to.
+const CONFIGS: [(&str, [&str; 3]); 5] = [
+    ("retention.bytes", ["-1", "50000", "300000"]),
+    ("retention.ms", ["-1", "200", "1000"]),
+    ("internal.segment.bytes", ["70000", "120000", "400000"]),
+    ("segment.ms", ["100", "5000", "604800000"]),
+    ("index.interval.bytes", ["0", "256", "4096"]),
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Job {
@@ -32,6 +49,10 @@ enum Job {
     Grow(usize, i32),
     /// A partition, to a shard.
     Move(usize, i32, u16),
+    /// Records of a partition below an offset; -1: below the high watermark.
+    Trim(usize, i32, i64),
+    /// One of `CONFIGS`, and which of its values.
+    Config(usize, usize, usize),
 }
 
 impl Job {
@@ -40,7 +61,9 @@ impl Job {
             Job::Create(topic)
             | Job::Delete(topic, _)
             | Job::Grow(topic, _)
-            | Job::Move(topic, ..) => topic,
+            | Job::Move(topic, ..)
+            | Job::Trim(topic, ..)
+            | Job::Config(topic, ..) => topic,
         }
     }
 }
@@ -130,6 +153,22 @@ impl Admin {
                 let shard = ctx.rng.below(ctx.shards as u64) as u16;
                 self.jobs.push_back(Job::Move(topic, partition, shard));
             }
+            return ctx.wake_in(1);
+        }
+        if ctx.rng.one_in(3) {
+            let partition = ctx.rng.below(self.topics[topic].partitions as u64) as i32;
+            let end = ctx.oracle.end_of(self.ids[topic], partition);
+            let offset = match ctx.rng.below(4) {
+                0 => -1,
+                _ => ctx.rng.range(0, end.max(0) as u64 + 3) as i64,
+            };
+            self.jobs.push_back(Job::Trim(topic, partition, offset));
+            return ctx.wake_in(1);
+        }
+        if ctx.rng.one_in(3) {
+            let which = ctx.rng.below(CONFIGS.len() as u64) as usize;
+            let value = ctx.rng.below(3) as usize;
+            self.jobs.push_back(Job::Config(topic, which, value));
             return ctx.wake_in(1);
         }
         if ctx.rng.one_in(2) {
@@ -222,6 +261,51 @@ impl Admin {
                         request.encode(w, v);
                     })
             }
+            Job::Trim(_, partition_index, offset) => {
+                let version = ctx.rng.below(3) as i16;
+                ctx.oracle.trimming(&topic.name, partition_index, offset);
+                let api = ApiKey::DeleteRecords;
+                self.links
+                    .call(ctx, shard, api, version, Some(job), |w, v| {
+                        let partition = DeleteRecordsPartition {
+                            partition_index,
+                            offset,
+                        };
+                        let topic = DeleteRecordsTopic {
+                            name: topic.name.as_str().into(),
+                            partitions: vec![partition],
+                        };
+                        let request = DeleteRecordsRequest {
+                            topics: vec![topic],
+                            timeout_ms,
+                        };
+                        request.encode(w, v);
+                    })
+            }
+            Job::Config(_, which, value) => {
+                let version = ctx.rng.below(2) as i16;
+                ctx.oracle.topics.altering(&topic.name);
+                let api = ApiKey::IncrementalAlterConfigs;
+                let (key, values) = CONFIGS[which];
+                self.links
+                    .call(ctx, shard, api, version, Some(job), |w, v| {
+                        let config = AlterableConfig {
+                            name: key.into(),
+                            config_operation: 0,
+                            value: Some(values[value].into()),
+                        };
+                        let resource = AlterConfigsResource {
+                            resource_type: 2,
+                            resource_name: topic.name.as_str().into(),
+                            configs: vec![config],
+                        };
+                        let request = IncrementalAlterConfigsRequest {
+                            resources: vec![resource],
+                            validate_only: false,
+                        };
+                        request.encode(w, v);
+                    })
+            }
         };
         self.asks += u32::from(self.asking);
     }
@@ -271,6 +355,34 @@ impl Admin {
                     Err(e) => return ctx.fail(format!("a move cannot be read: {e}")),
                 }
             }
+            Job::Trim(_, partition, _) => {
+                match DeleteRecordsResponse::decode(&mut r, answer.version) {
+                    Ok(response) => match response.topics.first() {
+                        Some(topic) if topic.name == name && topic.partitions.len() == 1 => {
+                            let told = &topic.partitions[0];
+                            if told.error_code == 0
+                                && let Some(id) = self.ids[job.topic()]
+                            {
+                                ctx.oracle.trimmed(id, partition, told.low_watermark);
+                            }
+                            (told.error_code, TopicId::default())
+                        }
+                        _ => return ctx.fail(format!("DeleteRecords does not name {name}")),
+                    },
+                    Err(e) => return ctx.fail(format!("DeleteRecords cannot be read: {e}")),
+                }
+            }
+            Job::Config(..) => {
+                match IncrementalAlterConfigsResponse::decode(&mut r, answer.version) {
+                    Ok(response) => match response.responses.first() {
+                        Some(told) if told.resource_name == name => {
+                            (told.error_code, TopicId::default())
+                        }
+                        _ => return ctx.fail(format!("a change of configs does not name {name}")),
+                    },
+                    Err(e) => return ctx.fail(format!("a change of configs cannot be read: {e}")),
+                }
+            }
         };
         self.decided(job, ErrorCode::from_code(error), id, ctx);
     }
@@ -316,6 +428,21 @@ impl Admin {
             (Job::Move(..), ErrorCode::None) => {}
             // Since it was planned, the process has started with fewer shards.
             (Job::Move(_, _, 1..), ErrorCode::InvalidReplicaAssignment) => {}
+            // Out of range: it ends below. In time: a store whose only journal file is full tells no start until it has another one.
+            (
+                Job::Trim(..),
+                ErrorCode::None | ErrorCode::OffsetOutOfRange | ErrorCode::RequestTimedOut,
+            ) => {}
+            // Another shard leads it, or does not know it yet.
+            (
+                Job::Trim(..),
+                ErrorCode::NotLeaderOrFollower | ErrorCode::UnknownTopicOrPartition,
+            ) => return ctx.wake_in(1_000),
+            (Job::Trim(..), ErrorCode::KafkaStorageError) if ctx.oracle.fences_allowed => {}
+            (Job::Config(_, which, value), ErrorCode::None) => {
+                let (key, values) = CONFIGS[which];
+                ctx.oracle.topics.altered(&topic.name, key, values[value]);
+            }
             (_, ErrorCode::RequestTimedOut | ErrorCode::NotController) => return,
             (_, ErrorCode::KafkaStorageError) if ctx.oracle.refusals_allowed => return,
             (job, error) => {

@@ -3,7 +3,7 @@
 use super::{BatchId, EPOCH_MS, Oracle, name};
 use crate::batch::Batch;
 use crate::log::Log;
-use crate::model::TopicPartition;
+use crate::model::{TopicId, TopicPartition};
 
 /// What was known of a partition when a look-up left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,19 +50,49 @@ impl Oracle {
         }
     }
 
+    /// Somebody asks to delete the records below `offset`; -1: below the high watermark.
+    pub fn trimming(&mut self, topic: &str, partition: i32, offset: i64) {
+        let asked = self.trimming.entry((topic.to_string(), partition));
+        let offset = if offset < 0 { i64::MAX } else { offset };
+        let asked = asked.or_default();
+        *asked = offset.max(*asked);
+    }
+
+    /// That was answered: the log starts here, or later.
+    pub fn trimmed(&mut self, topic: TopicId, partition: i32, start: i64) {
+        let part = self.parts.entry(TopicPartition { topic, partition });
+        let part = part.or_default();
+        part.trimmed = start.max(part.trimmed);
+    }
+
+    /// The log's end when last looked at, 0 where it is not known.
+    pub fn end_of(&self, topic: Option<TopicId>, partition: i32) -> i64 {
+        let part = topic.and_then(|topic| self.parts.get(&TopicPartition { topic, partition }));
+        part.map_or(0, |part| part.appended)
+    }
+
     /// The log's start when last looked at.
     pub fn start_of(&self, tp: TopicPartition) -> i64 {
         self.parts.get(&tp).map_or(0, |part| part.start)
     }
 
     /// Looks at where a log begins: whole segments go, and only those that its configs give up.
-    pub(super) fn look_at_start(&mut self, log: &Log, fresh: bool, wall: i64) {
+    pub(super) fn look_at_start(&mut self, log: &Log, topic: &str, fresh: bool, wall: i64) {
         let tp = log.tp();
+        let asked = self.trimming.get(&(topic.to_string(), tp.partition));
+        let asked = asked.copied().unwrap_or(0);
         let Some(part) = self.parts.get_mut(&tp) else {
             return;
         };
         let (before, start) = (part.start, log.start());
         part.start = start;
+        if start < part.trimmed {
+            let trimmed = part.trimmed;
+            return self.fail(format!(
+                "{}: the log starts at {start}, records below {trimmed} were deleted",
+                name(tp)
+            ));
+        }
         if start == before {
             return;
         }
@@ -80,7 +110,7 @@ impl Oracle {
             Some("it went back")
         } else if start > log.safe() {
             Some("that is above what is safe")
-        } else if !fresh && !too_many && !too_old {
+        } else if !fresh && !too_many && !too_old && start > asked {
             // What went before a crash was looked at then, but for the last turn.
             Some("nothing asks for it")
         } else {
