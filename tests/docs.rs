@@ -192,6 +192,45 @@ fn the_page_of_configs_is_that_of_the_tables() {
     holds("docs/configuration.md", &configuration());
 }
 
+const METRICS: &str = "\
+# Metrics
+
+This page is generated from the table that the broker writes `/metrics` by; a test holds it to that.
+
+Every process has a port for its operator (`metrics.listener`, by default 127.0.0.1:9644; where that is taken, any free one, which the
+broker names when it starts). It has no authentication and changes no data.
+
+| path | answers |
+|---|---|
+| `/metrics` | all numbers, in the text format of Prometheus |
+| `/health/live` | 200 while every shard answers within a second, else 503 with the shards that do not |
+| `/health/ready` | 200 while every shard serves and can write, else 503 with the reasons |
+| `/status` | JSON: version, ports, shards, what is out of use and why |
+| `/log-level` | the filter of logs; `PUT /log-level?filter=warn,corelane::log=debug` changes it until the next start |
+
+Numbers are per shard, and a shard is a Kafka node: `sum without (shard) (...)` gives those of the process. Series are bounded: the first
+100 topics by name have series of their own, the others are together in `topic=\"_other\"`; at most 1,000 partitions a shard have theirs.
+Histograms have buckets that double, from 16 us to 16.8 s.
+
+| name | kind | labels | meaning |
+|---|---|---|---|
+";
+
+fn metrics() -> String {
+    let mut page = METRICS.to_string();
+    for family in corelane::node::http::FAMILIES {
+        let labels = family.labels.join(", ");
+        let (name, kind, help) = (family.name, family.kind, family.help);
+        writeln!(page, "| `{name}` | {kind} | {labels} | {help} |").expect("a string");
+    }
+    page
+}
+
+#[test]
+fn the_page_of_metrics_is_that_of_the_table() {
+    holds("docs/metrics.md", &metrics());
+}
+
 /// The rows of the page's table of APIs are what a shard serves.
 #[test]
 fn the_page_of_differences_lists_what_is_served() {

@@ -76,6 +76,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("lz4_flex", &["batch"]),
     ("zstd", &["batch"]),
     ("mimalloc", &["main"]),
+    ("tokio", &["node/http"]),
+    ("hyper", &["node/http"]),
+    ("hyper_util", &["node/http"]),
+    ("http_body_util", &["node/http"]),
 ];
 
 /// Rooms in which nothing waits and nothing comes from outside but events.

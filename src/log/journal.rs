@@ -61,6 +61,19 @@ pub(crate) struct InFlight {
     done: bool,
 }
 
+/// What a journal has done since the start, and what it has.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct JournalCounts {
+    /// Frames, and their bytes on disk.
+    pub writes: u64,
+    pub bytes: u64,
+    /// Flushes of their own, and writes that were flushes too.
+    pub flushes: u64,
+    pub files_in_use: usize,
+    pub files: u32,
+    pub frames_in_flight: usize,
+}
+
 #[derive(Debug)]
 pub(crate) struct Journal {
     shard: ShardIndex,
@@ -94,6 +107,7 @@ pub(crate) struct Journal {
     pub keeping: bool,
     /// There was no space for the copy: made again at this time.
     pub keep_again: Option<Instant>,
+    counts: JournalCounts,
 }
 
 impl Journal {
@@ -119,6 +133,7 @@ impl Journal {
             refused_until: None,
             keeping: false,
             keep_again: None,
+            counts: JournalCounts::default(),
         }
     }
 
@@ -273,7 +288,11 @@ impl Journal {
         self.sequence += 1;
         let active = self.files.back_mut().expect("room() found one");
         let at = active.at;
-        active.at += block.len().next_multiple_of(BLOCK_BYTES) as u64;
+        let bytes = block.len().next_multiple_of(BLOCK_BYTES) as u64;
+        active.at += bytes;
+        self.counts.writes += 1;
+        self.counts.bytes += bytes;
+        self.counts.flushes += u64::from(sync);
         let data = vec![MemSpan::new(&block, 0, block.len())];
         ops.issue(
             Task::JournalWrite {
@@ -293,6 +312,15 @@ impl Journal {
             block,
             done: false,
         });
+    }
+
+    pub fn counts(&self) -> JournalCounts {
+        JournalCounts {
+            files_in_use: self.files.len(),
+            files: self.files_known,
+            frames_in_flight: self.in_flight.len(),
+            ..self.counts
+        }
     }
 
     /// Whether one more frame may be issued now.
@@ -368,6 +396,7 @@ impl Journal {
         self.flushing = true;
         let sequence = self.marks.written;
         self.flushing_to = sequence;
+        self.counts.flushes += 1;
         ops.issue(
             Task::JournalFlush { sequence },
             DiskOp::Flush { file: active.file },

@@ -106,6 +106,7 @@ pub use ending::{Left, Stopped, StoppedLog};
 pub use epochs::{EpochStart, LeaderEpochs};
 pub use finish::Finish;
 pub use generation::Known;
+pub use journal::JournalCounts;
 pub use op::{
     DirEntry, DiskDone, DiskError, DiskOp, DiskResult, FileId, FileRef, OpId, Space, Span,
 };

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::config::{Config, StoreConfig};
 use super::ending::{Left, Stopped};
-use super::journal::Journal;
+use super::journal::{Journal, JournalCounts};
 use super::op::{DiskDone, DiskError, DiskOp, DiskResult, FileRef, OpId, Space};
 use super::ops::{Ids, LogIndex, Ops, Task};
 use super::partition::{AppendAs, AppendError, Appended, Fenced, Log, LogState};
@@ -214,6 +214,21 @@ impl Store {
     /// Bytes appended that are not written yet. Above a bound of its own the shard reads no more Produce requests.
     pub fn unwritten_bytes(&self) -> u64 {
         self.unwritten
+    }
+
+    /// Memory of the newest records, bytes.
+    pub fn tail_bytes(&self) -> u64 {
+        self.pool.live_bytes()
+    }
+
+    /// Memory of the indexes of closed segments, bytes.
+    pub fn index_bytes(&self) -> u64 {
+        self.index_bytes
+    }
+
+    /// What the journal has done since the start.
+    pub fn journal_counts(&self) -> JournalCounts {
+        self.journal.counts()
     }
 
     // -- append and read

@@ -187,3 +187,17 @@ pub const READ_AT_ONCE_BYTES: u32 = 16 * 1024;
 /// A second signal ends the process at once, unless it comes within this time of the first, milliseconds: then it is the same one, which
 /// `timeout` and a terminal send to a process and to its group.
 pub const SIGNAL_REPEAT_MS: u64 = 250;
+
+/// Topics with series of their own on the operator's port, and partitions of one shard; what is beyond is in one sum, or left out.
+pub const SCRAPE_TOPICS_MAX: usize = 100;
+pub const SCRAPE_LOGS_MAX: usize = 1_000;
+
+/// Replicas out of use of one shard that are named with their reason.
+pub const SCRAPE_FENCED_MAX: usize = 100;
+
+/// How long the operator's port waits for a shard, milliseconds; one that does not answer by then is told as down.
+pub const SCRAPE_MS: u64 = 1_000;
+
+/// Connections to the operator's port at a time; more are closed at once. And the time for a request to come, milliseconds.
+pub const OPERATOR_CONNS_MAX: usize = 64;
+pub const OPERATOR_REQUEST_MS: u64 = 10_000;

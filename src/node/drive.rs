@@ -30,7 +30,8 @@ use crate::meta::Image;
 use crate::model::limit::{STOP_SEND_MS, TURN_EVENTS_MAX};
 use crate::model::{Instant, Now};
 use crate::net::Net;
-use crate::shard::{Actions, Event, Shard, ShardConfig};
+use crate::shard::stats::Histogram;
+use crate::shard::{Actions, Event, Shard, ShardConfig, Snapshot};
 
 /// Everything that a shard starts with; made by the process, moved to the shard's thread.
 pub(super) struct Seed {
@@ -58,10 +59,24 @@ pub(super) enum Metadata {
 }
 
 /// What the process tells a shard; its waker is called afterwards.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Order {
     Stop,
+    /// How is it? There is room for the answer.
+    Tell(flume::Sender<Box<Told>>),
 }
+
+/// A shard and its turns at one instant.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub shard: Snapshot,
+    pub cpu: usize,
+    pub turns: Histogram,
+    pub turns_slow: u64,
+}
+
+/// A turn that takes longer is counted apart, microseconds.
+const TURN_SLOW_US: u64 = 1_000;
 
 /// What a shard that stopped leaves.
 pub(super) struct Left {
@@ -88,10 +103,14 @@ impl Clock {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Now {
-            // From 1 up: 0 is "never" in some places.
-            mono: Instant(self.start.elapsed().as_micros() as u64 + 1),
+            mono: self.mono(),
             wall: wall.as_millis() as i64,
         }
+    }
+
+    /// From 1 up: 0 is "never" in some places.
+    fn mono(&self) -> Instant {
+        Instant(self.start.elapsed().as_micros() as u64 + 1)
     }
 }
 
@@ -163,6 +182,9 @@ struct Driver {
     /// The inbox may have more.
     more_messages: bool,
     serving: bool,
+    cpu: usize,
+    turn_times: Histogram,
+    turns_slow: u64,
     stopped_at: Option<Instant>,
     #[cfg(feature = "planted-bugs")]
     hold: super::plant::Hold,
@@ -207,6 +229,9 @@ impl Driver {
             },
             more_messages: false,
             serving: false,
+            cpu: seed.cpu,
+            turn_times: Histogram::default(),
+            turns_slow: 0,
             stopped_at: None,
             #[cfg(feature = "planted-bugs")]
             hold: super::plant::Hold::from_environment(),
@@ -232,6 +257,9 @@ impl Driver {
             self.ring.push(&mut self.disk.sqes).map_err(of_ring)?;
         }
         self.turns.step();
+        let us = self.clock.mono().since_us(self.now.mono);
+        self.turn_times.record(us);
+        self.turns_slow += u64::from(us > TURN_SLOW_US);
         self.tell();
         match self.shard.failed() {
             Some(why) => Err(format!("the process cannot go on: {why}")),
@@ -285,6 +313,16 @@ impl Driver {
                 Order::Stop => {
                     self.net.unlisten();
                     self.events.push_back(Event::Stop);
+                }
+                Order::Tell(answers) => {
+                    let told = Told {
+                        shard: self.shard.report(),
+                        cpu: self.cpu,
+                        turns: self.turn_times,
+                        turns_slow: self.turns_slow,
+                    };
+                    // Whoever asked asks once at a time, so there is room; it may be gone.
+                    let _ = answers.try_send(Box::new(told));
                 }
             }
         }

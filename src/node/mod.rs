@@ -15,6 +15,7 @@ mod boot;
 pub mod config;
 mod drive;
 pub mod fit;
+pub mod http;
 mod mesh;
 mod metronome;
 #[cfg(feature = "planted-bugs")]

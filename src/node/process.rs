@@ -1,5 +1,6 @@
 //! A process from its first check to its last shard's end.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,7 @@ use super::boot::{self, FileSystem, QuorumSeed};
 use super::config::{BootError, ServerConfig};
 use super::drive::{self, Clock, Left, Metadata, Order, Seed};
 use super::fit;
+use super::http::{self, LogFilter, Phase};
 use super::mesh::Inboxes;
 use super::metronome::{self, TurnCount};
 use super::ports::{self, Ports};
@@ -36,7 +38,7 @@ pub(super) enum News {
 }
 
 /// Serves until SIGTERM or SIGINT. A second signal ends the process at once.
-pub fn run(config: ServerConfig) -> Result<(), BootError> {
+pub fn run(config: ServerConfig, log_filter: LogFilter) -> Result<(), BootError> {
     for warning in &config.warnings {
         warn!("{warning}");
     }
@@ -47,12 +49,23 @@ pub fn run(config: ServerConfig) -> Result<(), BootError> {
     let dir = properties::open(&config.log_dir, config.process, random_id)?;
     let disk = FileSystem::of(&dir.path)?;
     let ports = ports::bind(&config.listeners, config.shards)?;
+    let operator = http::bind(&config)?;
     let opened = boot::replay(&dir.path, config.shards)?;
     let greeting = greeting(&config, &dir, &disk, &ports);
+    let about = http::About {
+        process: config.process,
+        cluster: dir.cluster.to_string(),
+        log_dir: dir.path.display().to_string(),
+        log_filter,
+    };
     let mut plan = Plan::new(config, &dir, &disk, opened, &ports, news)?;
     started.store(true, Ordering::Relaxed);
     // `dir` holds the lock until the last shard has ended.
-    Process::start(&mut plan, ports, news_taken, greeting)?.watch()
+    let mut process = Process::start(&mut plan, ports, news_taken, greeting)?;
+    if let Some(socket) = operator {
+        process.open_operator_port(socket, about)?;
+    }
+    process.watch()
 }
 
 fn random_u64() -> u64 {
@@ -240,6 +253,8 @@ struct Process {
     serving: usize,
     ended: usize,
     stopping_since: Option<Instant>,
+    /// To the thread of the operator's port, if there is one.
+    phases: Option<flume::Sender<Phase>>,
     failed: Option<String>,
     /// What the shards left.
     stopped: Vec<Stopped>,
@@ -286,12 +301,42 @@ impl Process {
             serving: 0,
             ended: 0,
             stopping_since: None,
+            phases: None,
             failed: None,
             stopped: Vec::new(),
             broker_epoch: None,
             dir: plan.dir.clone(),
             opened: plan.opened.clone(),
         })
+    }
+
+    fn open_operator_port(
+        &mut self,
+        socket: TcpListener,
+        about: http::About,
+    ) -> Result<(), BootError> {
+        let (phases, phases_taken) = flume::unbounded();
+        let members = self.members.iter().map(|member| http::Asked {
+            orders: member.orders.clone(),
+            waker: member.waker.clone(),
+        });
+        let address = socket.local_addr();
+        let started = address.and_then(|address| {
+            http::start(socket, members.collect(), about, phases_taken)?;
+            Ok(address)
+        });
+        let address = started
+            .map_err(|error| BootError(format!("the operator's port does not open: {error}")))?;
+        info!("metrics, health and status on http://{address}");
+        self.phases = Some(phases);
+        Ok(())
+    }
+
+    fn tell_phase(&self, phase: Phase) {
+        if let Some(phases) = &self.phases {
+            // The thread may have ended; it has said why.
+            let _ = phases.send(phase);
+        }
     }
 
     /// Until all shards have ended.
@@ -338,6 +383,7 @@ impl Process {
             News::Serving => {
                 self.serving += 1;
                 if self.serving == self.members.len() {
+                    self.tell_phase(Phase::Serving);
                     info!("{}", self.greeting);
                 }
                 Ok(())
@@ -373,6 +419,7 @@ impl Process {
             return;
         }
         self.stopping_since = Some(Instant::now());
+        self.tell_phase(Phase::Stopping);
         for member in &self.members {
             // A shard that has ended takes no orders.
             let _ = member.orders.send(Order::Stop);

@@ -14,8 +14,10 @@ use bytes::Bytes;
 
 use super::event::{Actions, Chunk};
 use super::park::ParkId;
+use super::stats::Requests;
 use crate::model::limit::{CONN_FRAME_BYTES_MAX, CONN_REPLY_BYTES_MAX, CONN_SLOTS_MAX};
-use crate::model::{ConnId, SlotId};
+use crate::model::{ConnId, Instant, SlotId};
+use crate::wire::ApiKey;
 
 /// Where an answer goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,7 +31,7 @@ pub type Answer = Vec<Chunk>;
 
 #[derive(Debug)]
 enum Slot {
-    Waiting,
+    Waiting { api: ApiKey, since: Instant },
     Ready(Answer),
 }
 
@@ -62,6 +64,9 @@ pub struct Conns {
     conns: BTreeMap<ConnId, Conn>,
     /// Connections that may start a queued frame.
     startable: VecDeque<ConnId>,
+    /// Of this turn.
+    pub now: Instant,
+    pub requests: Requests,
 }
 
 /// What kind of request a frame holds, as far as the order of starts goes.
@@ -149,13 +154,17 @@ impl Conns {
     }
 
     /// A slot for a request that starts now and will be answered.
-    pub fn take_slot(&mut self, id: ConnId, produce: bool) -> Option<ReplyTo> {
+    pub fn take_slot(&mut self, id: ConnId, api: ApiKey) -> Option<ReplyTo> {
+        let produce = api == ApiKey::Produce;
         let conn = self.conns.get_mut(&id)?;
         debug_assert!(
             conn.others == 0 && (produce || conn.slots.is_empty()),
             "the order of starts was kept"
         );
-        conn.slots.push_back(Slot::Waiting);
+        conn.slots.push_back(Slot::Waiting {
+            api,
+            since: self.now,
+        });
         conn.others += usize::from(!produce);
         Some(ReplyTo {
             conn: id,
@@ -174,7 +183,10 @@ impl Conns {
             .checked_sub(conn.first)
             .expect("a slot is answered once") as usize;
         let slot = &mut conn.slots[index];
-        assert!(matches!(slot, Slot::Waiting), "a slot is answered once");
+        let Slot::Waiting { api, since } = *slot else {
+            panic!("a slot is answered once")
+        };
+        self.requests.answered(api, since, self.now);
         *slot = Slot::Ready(answer);
         while let Some(Slot::Ready(_)) = conn.slots.front() {
             let Some(Slot::Ready(answer)) = conn.slots.pop_front() else {
@@ -341,9 +353,9 @@ mod tests {
         conns.frame(CONN, frame(0), &mut actions);
         conns.frame(CONN, frame(0), &mut actions);
         assert!(conns.next(&mut actions).is_some());
-        let first = conns.take_slot(CONN, true).unwrap();
+        let first = conns.take_slot(CONN, ApiKey::Produce).unwrap();
         assert!(conns.next(&mut actions).is_some());
-        let second = conns.take_slot(CONN, true).unwrap();
+        let second = conns.take_slot(CONN, ApiKey::Produce).unwrap();
         conns.answer(second, text("second"), &mut actions);
         assert!(sent(&mut actions).is_empty());
         conns.answer(first, text("first"), &mut actions);
@@ -358,14 +370,14 @@ mod tests {
             conns.frame(CONN, frame(api), &mut actions);
         }
         assert!(conns.next(&mut actions).is_some());
-        let produce = conns.take_slot(CONN, true).unwrap();
+        let produce = conns.take_slot(CONN, ApiKey::Produce).unwrap();
         assert!(
             conns.next(&mut actions).is_none(),
             "the fetch waits for the produce"
         );
         conns.answer(produce, text("p"), &mut actions);
         assert_eq!(conns.next(&mut actions).unwrap().1[1], 1);
-        let fetch = conns.take_slot(CONN, false).unwrap();
+        let fetch = conns.take_slot(CONN, ApiKey::Fetch).unwrap();
         assert!(
             conns.next(&mut actions).is_none(),
             "the produce waits for the fetch"
@@ -379,7 +391,7 @@ mod tests {
         let (mut conns, mut actions) = (conns(), Actions::default());
         conns.frame(CONN, frame(1), &mut actions);
         conns.next(&mut actions).unwrap();
-        let to = conns.take_slot(CONN, false).unwrap();
+        let to = conns.take_slot(CONN, ApiKey::Fetch).unwrap();
         conns.answer(
             to,
             vec![Chunk::Bytes(Bytes::from(vec![0; CONN_REPLY_BYTES_MAX]))],
@@ -398,7 +410,7 @@ mod tests {
         let (mut conns, mut actions) = (conns(), Actions::default());
         conns.frame(CONN, frame(1), &mut actions);
         conns.next(&mut actions).unwrap();
-        let to = conns.take_slot(CONN, false).unwrap();
+        let to = conns.take_slot(CONN, ApiKey::Fetch).unwrap();
         conns.half_closed(CONN, &mut actions);
         assert!(actions.closes.is_empty());
         conns.answer(to, text("f"), &mut actions);
@@ -421,7 +433,7 @@ mod tests {
         let (mut conns, mut actions) = (conns(), Actions::default());
         conns.frame(CONN, frame(0), &mut actions);
         conns.next(&mut actions).unwrap();
-        let to = conns.take_slot(CONN, true).unwrap();
+        let to = conns.take_slot(CONN, ApiKey::Produce).unwrap();
         conns.closed(CONN);
         conns.answer(to, text("late"), &mut actions);
         assert!(actions.sends.is_empty());

@@ -11,6 +11,7 @@ use crate::meta::{
 use crate::replica::Partition;
 
 use super::park::ParkId;
+use super::stats::Traffic;
 
 /// Somebody waits until an end reaches `end`.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,7 @@ pub struct Hosted {
     pub watchers: Vec<ParkId>,
     /// The metadata offset that this shard has not served until the log is open.
     pub opening_since: Option<u64>,
+    pub traffic: Traffic,
 }
 
 impl Hosted {
@@ -48,6 +50,7 @@ impl Hosted {
             committed_waits: VecDeque::new(),
             watchers: Vec::new(),
             opening_since: Some(opening_since),
+            traffic: Traffic::default(),
         }
     }
 

@@ -19,6 +19,7 @@ mod park;
 mod partitions;
 pub mod peer;
 pub mod session;
+pub mod stats;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -38,21 +39,7 @@ use handover::Handover;
 use hosted::Hosted;
 use park::{ParkId, ParkingLot};
 use session::Sessions;
-
-/// Numbers that the shell may export.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Counters {
-    pub requests: u64,
-    pub requests_bad: u64,
-    /// Bytes behind a request's body, ignored as Kafka does.
-    pub trailing_bytes: u64,
-    pub records_in: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-    /// Pushes of clients' metrics, and their bytes, decompressed.
-    pub telemetry_pushes: u64,
-    pub telemetry_bytes: u64,
-}
+pub use stats::{Counters, Snapshot};
 
 #[derive(Debug)]
 pub struct Shard {
@@ -129,6 +116,7 @@ impl Shard {
     /// write per bulk log.
     pub fn turn(&mut self, now: Now, events: &mut VecDeque<Event>, actions: &mut Actions) {
         self.now = now;
+        self.conns.now = now.mono;
         self.boot(actions);
         for _ in 0..TURN_EVENTS_MAX {
             let Some(event) = events.pop_front() else {
@@ -153,7 +141,10 @@ impl Shard {
 
     fn event(&mut self, event: Event, actions: &mut Actions) {
         match event {
-            Event::Open { conn, peer, local } => self.conns.open(conn, peer, local),
+            Event::Open { conn, peer, local } => {
+                self.counters.connections_opened += 1;
+                self.conns.open(conn, peer, local);
+            }
             Event::Frame { conn, frame } => self.conns.frame(conn, frame, actions),
             Event::HalfClosed { conn } => self.conns.half_closed(conn, actions),
             Event::Closed { conn } => self.closed(conn),

@@ -63,6 +63,10 @@ impl ParkingLot {
         Some((id, self.take(id).expect("deadlines and parked agree")))
     }
 
+    pub fn len(&self) -> usize {
+        self.parked.len()
+    }
+
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }

@@ -3,6 +3,7 @@
 mod boot;
 mod broker;
 mod disk;
+mod http;
 mod sockets;
 mod threads;
 mod tools;

@@ -323,7 +323,19 @@ impl Shard {
                 });
                 last = Some(&item.topic);
             }
+            self.counters.fetch_failed += u64::from(planned.error.is_error());
             if has_data {
+                let topic = match &item.topic {
+                    TopicRef::Name(name) => self.image.topic_id(name),
+                    TopicRef::Id(id) => Some(*id),
+                };
+                let tp = topic.map(|topic| TopicPartition {
+                    topic,
+                    partition: item.partition,
+                });
+                if let Some(hosted) = tp.and_then(|tp| self.hosted.get_mut(&tp)) {
+                    hosted.traffic.bytes_out += planned.bytes as u64;
+                }
                 spans.push(std::mem::take(&mut planned.spans));
             }
             let topic = responses.last_mut().expect("pushed above");

@@ -232,6 +232,7 @@ impl Shard {
             if !(PRODUCE_MIN..=PRODUCE_MAX).contains(&version) {
                 return Err(unserved(Some((PRODUCE_MIN, PRODUCE_MAX))));
             }
+            self.conns.requests.started(api, version);
             self.produce(conn, &header, &mut r, actions)?;
             self.counters.trailing_bytes += r.remaining() as u64;
             return Ok(());
@@ -240,6 +241,7 @@ impl Shard {
             .iter()
             .find(|served| served.api == api)
             .ok_or_else(|| unserved(None))?;
+        self.conns.requests.started(api, version);
         if matches!(
             api,
             ApiKey::GetTelemetrySubscriptions | ApiKey::PushTelemetry
@@ -247,7 +249,7 @@ impl Shard {
         {
             conn.client_id = header.client_id.as_ref().map(|id| id.to_string());
         }
-        let to = self.conns.take_slot(conn, false);
+        let to = self.conns.take_slot(conn, api);
         let to = to.ok_or_else(|| Unreadable("its connection is gone".to_string()))?;
         let call = Call {
             to,

@@ -75,7 +75,7 @@ impl Shard {
         let slot = if request.acks == 0 {
             None
         } else {
-            self.conns.take_slot(conn, true)
+            self.conns.take_slot(conn, ApiKey::Produce)
         };
         let to = slot.unwrap_or(ReplyTo {
             conn,
@@ -160,6 +160,7 @@ impl Shard {
                 let appended = self.produce_one(call, admin, request, (data, partition), &mut item);
                 if let Err(refusal) = appended {
                     item.refuse(refusal);
+                    self.counters.produce_failed += 1;
                 }
                 items.push(item);
             }
@@ -215,7 +216,8 @@ impl Shard {
             item.leader = Some((state.leader, state.leader_epoch));
             return Err(ErrorCode::NotLeaderOrFollower.into());
         }
-        let hosted = self.hosted.get(&tp).ok_or(ErrorCode::NotLeaderOrFollower)?;
+        let hosted = self.hosted.get_mut(&tp);
+        let hosted = hosted.ok_or(ErrorCode::NotLeaderOrFollower)?;
         let Some(replica) = &hosted.replica else {
             return Err(self.not_open(tp).into());
         };
@@ -245,8 +247,11 @@ impl Shard {
         item.log_start = appended.log_start;
         item.waits_for = (reached < end).then_some(end);
         if !appended.duplicate {
-            self.counters.records_in += checked.records_count().max(0) as u64;
-            self.counters.bytes_in += checked.len() as u64;
+            let (records, bytes) = (checked.records_count().max(0) as u64, checked.len() as u64);
+            self.counters.records_in += records;
+            self.counters.bytes_in += bytes;
+            hosted.traffic.records_in += records;
+            hosted.traffic.bytes_in += bytes;
         }
         Ok(())
     }
@@ -268,6 +273,7 @@ impl Shard {
         }
         if error.is_error() {
             item.error = error;
+            self.counters.produce_failed += 1;
         }
         wait.pending -= 1;
         if wait.pending == 0
