@@ -13,6 +13,7 @@ mod serve;
 mod shards;
 mod sim;
 mod topics;
+mod trim;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -34,7 +35,7 @@ struct Cli {
 enum Command {
     /// Run the broker
     Serve(serve::Args),
-    /// Create, list, describe and delete topics
+    /// Create, list, describe, alter, trim and delete topics
     Topics(topics::Args),
     /// Show what each shard has to do, and move partitions between the shards of a process
     Shards(shards::Args),

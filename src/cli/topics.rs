@@ -29,6 +29,8 @@ enum Action {
     Describe(Describe),
     /// Let topics have more partitions
     Alter(Alter),
+    /// Delete the oldest records
+    Trim(super::trim::Args),
     /// Delete topics
     Delete(Delete),
 }
@@ -150,6 +152,7 @@ pub fn run(args: Args) -> Outcome {
         Action::List(args) => list(args),
         Action::Describe(args) => describe(args),
         Action::Alter(args) => alter(args),
+        Action::Trim(args) => super::trim::run(&args),
         Action::Delete(args) => delete(args),
     };
     result.map(|()| ExitCode::SUCCESS)

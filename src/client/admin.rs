@@ -17,6 +17,10 @@ use crate::wire::msg::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
 use crate::wire::msg::create_topics_response::CreateTopicsResponse;
+use crate::wire::msg::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
+};
+use crate::wire::msg::delete_records_response::DeleteRecordsResponse;
 use crate::wire::msg::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
 use crate::wire::msg::delete_topics_response::DeleteTopicsResponse;
 use crate::wire::msg::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
@@ -58,6 +62,9 @@ pub const RESOURCE_BROKER: i8 = 4;
 const SOURCE_DYNAMIC_TOPIC: i8 = 1;
 
 const TIMEOUT_MS: i32 = 30_000;
+
+/// A partition, and where it starts now.
+pub type NewStart = (i32, Result<i64, Error>);
 
 /// A partition by its topic's name.
 pub type Named = (String, i32);
@@ -232,6 +239,40 @@ impl Client {
             Ok(found.configs.iter().map(entry).collect())
         });
         Ok(results.collect())
+    }
+
+    /// Deletes the records below an offset of each of these partitions; gives where each starts then.
+    pub fn delete_records(
+        &mut self,
+        topic: &str,
+        below: &[(i32, i64)],
+    ) -> Result<Vec<NewStart>, Error> {
+        let metadata = self.metadata(Some(&[topic]))?;
+        self.adopt(&metadata);
+        let mut results = Vec::new();
+        for (partition_index, offset) in below {
+            let leader = metadata.leader(topic, *partition_index).unwrap_or(-1);
+            let request = DeleteRecordsRequest {
+                topics: vec![DeleteRecordsTopic {
+                    name: topic.into(),
+                    partitions: vec![DeleteRecordsPartition {
+                        partition_index: *partition_index,
+                        offset: *offset,
+                    }],
+                }],
+                timeout_ms: TIMEOUT_MS,
+            };
+            let answer = self.call(leader, ApiKey::DeleteRecords, |w, v| request.encode(w, v))?;
+            let response = answer.decode(DeleteRecordsResponse::decode)?;
+            let found = response.topics.iter().flat_map(|t| &t.partitions).next();
+            let found = found.ok_or(Error::Malformed("a partition is missing".to_string()))?;
+            let result = match found.error_code {
+                0 => Ok(found.low_watermark),
+                code => Err(Error::broker(code, None)),
+            };
+            results.push((*partition_index, result));
+        }
+        Ok(results)
     }
 
     /// Gives partitions new replicas; the result of each, in the order asked.

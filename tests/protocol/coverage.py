@@ -95,7 +95,6 @@ LATER = {
     "a118": "a machine without packet filters cannot drop packets",
     "a119": "there are no quotas",
     "a120": "there are no quotas",
-    "a129": "no tool trims by time",
     "a131": "there are no groups",
 }
 
@@ -116,6 +115,7 @@ ELSEWHERE = {
     "a101": ["tests/shells/disk.rs::operations_side_by_side_do_what_one_after_the_other_does", "restart::slow_disk", "restart::failing_disk"],
     "a102": ["tests/shells/net.rs::a_stuck_reader_is_bounded_and_stalls_nobody", "tests/runtime/sockets.rs::a_reader_that_never_reads_is_bounded_and_stalls_nobody"],
     "a103": ["tests/runtime/disk.rs::a_slow_disk_costs_no_cpu_and_stalls_nobody"],
+    "a129": ["tests/runtime/tools.rs::a_trim_by_time_says_what_goes_and_asks"],
     "a117": ["tests/runtime/sockets.rs::connections_leave_descriptors_to_files"],
     "a104": ["src/log/crash_tests.rs::a_crash_at_any_point_loses_nothing_that_was_promised", "planted::ForgetTail"],
 }

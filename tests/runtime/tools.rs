@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::broker::{Broker, PATIENCE, TestDir, value};
+use crate::broker::{Broker, PATIENCE, TestDir, ask, produce, produced, value};
 
 struct Ended {
     code: Option<i32>,
@@ -368,5 +368,86 @@ fn a_log_that_lost_something_serves_again_once_that_is_accepted() {
     assert_eq!(broker.consume("t", 0, 1), [0]);
     broker.produce("t", 1, 9..10, 100);
     assert_eq!(broker.consume("t", 0, 2), [0, 9]);
+    broker.stop();
+}
+
+/// Times of clients come in any order: what a trim by time deletes is told before it is done.
+#[test]
+fn a_trim_by_time_says_what_goes_and_asks() {
+    let dir = TestDir::new("trim");
+    let settings = [
+        "shards=1",
+        "log.message.timestamp.after.max.ms=9223372036854775807",
+    ];
+    let broker = Broker::start(&dir.0, &settings);
+    broker.create_topic("t", 1);
+    let mut stream = broker.connect(0);
+    // 2026-12-01 is 1796083200000. The one that comes first is dated next year.
+    const DAY_MS: i64 = 86_400_000;
+    const DECEMBER: i64 = 1_796_083_200_000;
+    for (offset, time) in (0..).zip([
+        DECEMBER - 5 * DAY_MS,
+        DECEMBER + 60 * DAY_MS,
+        DECEMBER - 3 * DAY_MS,
+        DECEMBER - DAY_MS,
+        DECEMBER + DAY_MS,
+    ]) {
+        let mut builder = corelane::batch::Builder::new();
+        builder.push(time, None, Some(b"x"), &[]);
+        let told = ask(&mut stream, &produce(1, "t", 0, &builder.build())).1;
+        assert_eq!(produced(&told, "t"), (0, offset));
+    }
+    let address = format!("127.0.0.1:{}", broker.ports[0]);
+    let trim = |more: &[&str]| {
+        run(
+            &[&["topics", "trim", "-b", &address, "--topic", "t"], more].concat(),
+            "",
+        )
+    };
+    let starts_at = |expected: &str| {
+        let kept = trim(&["--before", "2026-12-30", "--dry-run"]);
+        assert_eq!(kept.code, Some(0), "{}", kept.said);
+        assert!(kept.out.starts_with(expected), "{}", kept.out);
+    };
+    // Offset 1 is not older than the day, so that only what lies before it goes.
+    let one = "t-0: offsets [0..1), 1 of them; the newest is of 2026-11-26T00:00:00.000Z\n";
+    let dry = trim(&["--before", "2026-12-01", "--dry-run"]);
+    assert_eq!((dry.code, &*dry.out), (Some(0), one));
+    let nobody = trim(&["--before", "2026-12-01"]);
+    assert_eq!(nobody.code, Some(1));
+    assert!(nobody.said.contains("--yes"), "{}", nobody.said);
+    starts_at(one);
+    // No record is as new as that: all go, and one of them says that it is newer than the others.
+    let all = trim(&["--partition", "0", "--offset", "4", "--dry-run"]);
+    assert!(
+        all.out
+            .contains("[0..4), 4 of them; the newest is of 2027-01-30"),
+        "{}",
+        all.out
+    );
+    let done = trim(&["--before", "2026-12-01", "--yes"]);
+    assert_eq!(done.code, Some(0), "{}", done.said);
+    assert!(done.out.ends_with("t-0 starts at 1 now.\n"), "{}", done.out);
+    let none = trim(&["--before", "2026-12-01", "--yes"]);
+    assert_eq!(
+        (none.code, &*none.out),
+        (Some(0), "Nothing is older; nothing is deleted.\n")
+    );
+    // Once the late one is gone by its offset, a time takes those behind it.
+    assert_eq!(
+        trim(&["--partition", "0", "--offset", "2", "--yes"]).code,
+        Some(0)
+    );
+    let rest = trim(&["--before", "2026-12-01", "--yes"]);
+    assert!(rest.out.contains("[2..4), 2 of them"), "{}", rest.out);
+    for (wrong, why) in [
+        (&["--before", "yesterday"][..], "is no time"),
+        (&["--partition", "7", "--offset", "1"], "no partition 7"),
+        (&["--partition", "0", "--offset", "99"], "ends at 5"),
+    ] {
+        let ended = trim(wrong);
+        assert_eq!(ended.code, Some(1), "{wrong:?}");
+        assert!(ended.said.contains(why), "{}", ended.said);
+    }
     broker.stop();
 }
