@@ -126,6 +126,31 @@ def a041_what_was_deleted_stays_deleted(env):
         expect_equal("latest after a kill", _ask(own, topic, -1)[:2], (0, 20))
 
 
+def a129_a_trim_by_time_takes_no_record_of_that_time_or_later(env):
+    """Whoever trims by time asks ListOffsets and deletes up to the answer (`corelane topics trim` does). A record of next year, wherever it lies, must not draw that answer past itself."""
+    now = R.now_ms()
+    next_year = now + 365 * 86_400_000
+    for codec in ("none", "zstd"):
+        for future in (0, 7, 10, 29):
+            topic = env.cluster.create(1, message_timestamp_after_max_ms=2**63 - 1)
+            times = [next_year if offset == future else now - 100_000 + offset * 1_000 for offset in range(30)]
+            for first in range(0, 30, 10):
+                part = times[first : first + 10]
+                records = [R.record(delta, None, b"%d" % (first + delta), timestamp_delta=at - part[0]) for delta, at in enumerate(part)]
+                env.cluster.produced(topic, batch(records=records, codec=codec, timestamp=part[0], max_timestamp=max(part)))
+            start = 0
+            for until in (times[5], now - 85_500, now, next_year):
+                wanted = next(offset for offset in range(start, 30) if times[offset] >= until)
+                what = f"{codec}, next year at {future}, until {until - now}"
+                expect_equal(what, _ask(env, topic, until)[:2], (0, wanted))
+                expect_equal(f"{what}: trimmed", _delete(env, topic, wanted), (0, wanted))
+                start = wanted
+                left = [bytes(value) for value in env.cluster.values(topic, start=start)]
+                expect_equal(f"{what}: left", left[-(30 - start) :], [b"%d" % offset for offset in range(start, 30)])
+            expect_equal(f"{codec}: the end of the trims", start, future)
+            expect_equal(f"{codec}: nothing later than next year", _ask(env, topic, next_year + 1)[:2], (0, -1))
+
+
 OUT_OF_RANGE, POLICY = 1, 44
 
 
