@@ -2,9 +2,11 @@
 """`corelane demo`: exit code 0 for a broker that is right, 1 for one that is not, and for one that has no room."""
 
 import os
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -36,6 +38,19 @@ def a_right_broker_passes(shards):
             expect(wanted in said, f"it does not say: {wanted}")
         expect_equal("kills after which all is there", said.count("acknowledged are there"), 2)
         expect_equal("what it leaves", os.listdir(folder), [])
+
+
+def its_records_are_of_today():
+    """Else retention deletes them, on a machine where the demo takes longer than the 30 s to its first round."""
+    with scratch() as folder:
+        code, said = demo(broker.corelane_binary(release=True), folder, "--records", "20000", "--shards", "1", "--keep")
+        expect_equal(f"exit code; it said {said[-1500:]}", code, 0)
+        heads = {segment: segment.read_bytes()[:61] for segment in sorted(Path(folder).rglob("demo-*/*.log"))}
+        full = {segment: head for segment, head in heads.items() if head}
+        expect(full, "it kept no batch")
+        for segment, head in full.items():
+            (newest,) = struct.unpack_from(">q", head, 35)
+            expect(abs(time.time() * 1000 - newest) < 3_600_000, f"{segment} has a batch of {newest}")
 
 
 def an_offset_given_twice_fails():
@@ -70,6 +85,7 @@ def main():
     checks = Checks("demo")
     for shards in (1, 3):
         checks.run(f"demo shards={shards} a_right_broker_passes", a_right_broker_passes, shards)
+    checks.run("demo its_records_are_of_today", its_records_are_of_today)
     checks.run("demo an_offset_given_twice_fails", an_offset_given_twice_fails)
     checks.run("demo acknowledged_before_written_fails", acknowledged_before_written_fails)
     try:

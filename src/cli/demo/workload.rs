@@ -1,6 +1,6 @@
 //! Sending and reading back.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::ProgressBar;
 
@@ -9,7 +9,7 @@ use crate::client::{
     Client, ClusterConfig, Consumer, ConsumerConfig, Delivered, Message, Producer, ProducerConfig,
     StartAt,
 };
-use crate::model::ErrorCode;
+use crate::model::{ErrorCode, WallMs};
 
 /// Records that go to one partition before the next has its turn: so that batches fill.
 const CHUNK: u64 = 200;
@@ -71,6 +71,8 @@ struct Sending<'a> {
     partitions: Vec<Delivery>,
     value: Vec<u8>,
     next: u64,
+    /// Of all its records. A time of long ago would let retention delete them while the demo goes on.
+    time: WallMs,
     error: Option<String>,
 }
 
@@ -86,6 +88,9 @@ impl<'a> Sending<'a> {
             partitions: vec![Delivery::default(); topic.partitions as usize],
             value: Vec::new(),
             next: 0,
+            time: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_millis() as WallMs),
             error: None,
         }
     }
@@ -102,7 +107,7 @@ impl<'a> Sending<'a> {
             .fill(id, self.topic.record_bytes, &mut self.value);
         let message = Message {
             partition: Some(partition),
-            timestamp: 1_700_000_000_000 + self.next as i64,
+            timestamp: self.time,
             value: Some(&self.value),
             ..Default::default()
         };
